@@ -9,37 +9,38 @@ import (
 	"github.com/jail-sandbox/jail/policy/paths"
 )
 
-// CeilingGroup is how the name of the control group ends that holds a leaf to the ceiling's limits.
+// CeilingGroup is the suffix of the name of the cgroup that holds the ceiling's limits, above the
+// leaf.
 const CeilingGroup = ".ceiling"
 
-// Loaders are where the C libraries of Linux have their loaders. A program that may run needs one,
-// and to grant it grants little: it maps what the mounts let be mapped.
+// Loaders are the paths of the dynamic loaders of C libraries. A dynamic program needs one. To
+// grant it grants little: a loader maps only files that the mounts allow to be mapped.
 var Loaders = []string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1",
 	"/lib/ld-linux.so.2"}
 
-// A Ceiling is what the host's ceiling says of a run, told to the kernel once more and by itself:
-// not as what is left of it after it met the profile and the request, but as a layer of its own
-// around theirs. Each of the kernel's mechanisms holds a process to all of its layers, so what a
-// fault of the meet would let through, the ceiling still does not.
+// A Ceiling holds the host's ceiling as layers of its own, around those of the effective policy.
+// The kernel enforces all layers of each mechanism, so the ceiling holds even if a bug in the
+// computation of the effective policy grants too much.
 type Ceiling struct {
 	Policy string `json:"policy"` // digest of the ceiling
-	// The group above the leaf; absent where the ceiling has no such limit.
+	// The cgroup above the leaf; absent if the ceiling has no cgroup limit.
 	Cgroup   *Cgroup  `json:"cgroup,omitempty"`
 	Landlock Landlock `json:"landlock"` // the outer domain
-	// below the inner filter, and refusing with ENOSYS
+	// loaded before the inner filter; refuses with ENOSYS
 	Filter seccomp.Filter `json:"filter"`
 }
 
-// NewCeiling says what the ceiling by itself lets a jail of that plan do. It uses no meet: it asks
-// of each thing in the plan what the ceiling grants of it, and leaves to the jail what is the
-// jail's own.
+// NewCeiling returns the layers of the ceiling for a plan. It does not use the effective policy:
+// for each part of the plan it looks up what the ceiling grants, and grants what belongs to the
+// jail itself.
 func NewCeiling(ceiling policy.Policy, r Request, p Plan) *Ceiling {
 	return &Ceiling{Policy: ceiling.Digest(), Cgroup: ceilingCgroup(ceiling.Limits, r, p),
 		Landlock: ceilingLandlock(ceiling, r, p),
 		Filter:   seccomp.NewOuterFilter(CeilingGroups(ceiling)...)}
 }
 
-// addCeiling puts the ceiling's layers around a plan, where the host has one that says anything.
+// addCeiling sets p.Ceiling if the host has a ceiling, and moves the leaf below the ceiling's
+// cgroup.
 func addCeiling(p *Plan, eff policy.Effective, r Request) {
 	ceiling, ok := eff.Ceiling()
 	if !ok {
@@ -51,20 +52,21 @@ func addCeiling(p *Plan, eff policy.Effective, r Request) {
 	}
 }
 
-// ceilingCgroup bounds the jail by the ceiling's limits, in a group made for it alone.
+// ceilingCgroup returns a cgroup with the ceiling's limits for this one jail, or nil if the ceiling
+// limits neither memory, processes nor CPU.
 func ceilingCgroup(l policy.Limits, r Request, p Plan) *Cgroup {
 	if l.Memory == policy.Unlimited && l.PIDs == policy.Unlimited && l.CPUs == policy.Unlimited {
 		return nil
 	}
 	c := newCgroup(l, r)
 	c.Path = path.Join(r.Slice, path.Base(p.Cgroup.Path)+CeilingGroup)
-	// Of disks that are known later, and of processes.
+	// These are not limits of this cgroup.
 	c.IORead, c.IOWrite, c.OOMScore = 0, 0, 0
 	return &c
 }
 
-// CeilingGroups are all that any run under the ceiling may need, and what jail-init still does
-// after it has put this filter on.
+// CeilingGroups returns the seccomp groups that any run under the ceiling may need, and those that
+// jail-init itself needs after it has loaded the ceiling's filter.
 func CeilingGroups(c policy.Policy) []string {
 	n := needsOf(c)
 	n.native = c.Syscalls.Has(policy.GroupNative) && len(c.Tools.Native)+len(c.Tools.Images) > 0
@@ -80,7 +82,7 @@ func CeilingGroups(c policy.Policy) []string {
 	return append(groups, n.groups()...)
 }
 
-// ceilingLandlock is the domain that jail-init puts itself into before that of the plan.
+// ceilingLandlock returns the Landlock domain that jail-init enters before the plan's own.
 func ceilingLandlock(c policy.Policy, r Request, p Plan) Landlock {
 	native := p.Command.Runner == RunnerNative
 	l := initDomain()
@@ -109,7 +111,7 @@ func ceilingLandlock(c policy.Policy, r Request, p Plan) Landlock {
 	return l
 }
 
-// ceilingRules are what the ceiling grants of one mount of the plan.
+// ceilingRules returns the rules that the ceiling grants for one mount of the plan.
 func ceilingRules(c policy.Policy, m Mount, native bool) []LandlockRule {
 	if m.InProc() || m.Kind == MountImage {
 		return nil
@@ -119,7 +121,7 @@ func ceilingRules(c policy.Policy, m Mount, native bool) []LandlockRule {
 	}
 	if m.Kind == MountState || m.Kind == MountProc || m.Kind == MountPTS || m.Kind == MountMachine ||
 		paths.Within(CacheDir, m.Target) || m.Target == FilesDir || native && m.Target == shmDir {
-		// The jail's own.
+		// Mounts of the jail itself are no matter of the ceiling.
 		return []LandlockRule{{Path: m.ruleDir(), Write: m.Write, Pipes: m.Kind == MountTmpfs}}
 	}
 	var rules []LandlockRule
@@ -127,7 +129,7 @@ func ceilingRules(c policy.Policy, m Mount, native bool) []LandlockRule {
 		rule := LandlockRule{Path: m.Target, Write: g.Access&(policy.Write|policy.Tmpfs) != 0,
 			Pipes: native && m.Kind == MountTmpfs}
 		if m.Kind == MountCache {
-			// What a ceiling says of the names of caches is no matter of paths.
+			// A cache is matched by its name and target.
 			rule.Exec, rule.Write = native && AllMayRun(c, m.Target), true
 			if g.Access == policy.Cache && (g.Target == "" || paths.Within(g.Target, m.Target)) &&
 				(g.Name == "" || g.Name == m.Name) {
@@ -149,12 +151,12 @@ func ceilingRules(c policy.Policy, m Mount, native bool) []LandlockRule {
 		part, some := paths.Rel(m.Source, g.Source)
 		switch {
 		case all:
-			// Of the mount is the ceiling's.
+			// The ceiling's path contains the mount's source.
 			if g.Target != "" && path.Join(g.Target, rel) != m.Target {
 				continue
 			}
 		case some:
-			// The ceiling grants a part of the path.
+			// The ceiling grants a path below the mount's source.
 			rule.Path = path.Join(m.Target, part)
 			if g.Target != "" && g.Target != rule.Path {
 				continue

@@ -17,18 +17,19 @@ type Image struct {
 	// Name is the image as policies name it: the name that it was added by, or oci: and the path
 	// of a directory.
 	Name string
-	// Digest is that of its manifest, "sha256:" and hex.
+	// Digest is the digest of the manifest, "sha256:" and hex.
 	Digest string
-	// Dir is the directory of the host that holds its root file system, and which nothing changes.
+	// Dir is the directory of the host that holds its root file system. Nothing changes it.
 	Dir string
-	// Top are the names of the directories and regular files in its root.
+	// Top lists the directories and regular files in its root directory.
 	Top []string
 }
 
-// imageFiles are the inodes of the upper layer of an image.
+// imageFiles is the number of inodes of the upper layer of an image.
 const imageFiles = 1 << 17
 
-// imageMounts is the root of an image, whose upper layer takes size bytes of memory at most.
+// imageMounts returns the root mount of an image, or nothing if i is nil. size is the maximum size
+// of its upper layer, in bytes of memory.
 func imageMounts(i *Image, size int64) []Mount {
 	if i == nil {
 		return nil
@@ -37,21 +38,21 @@ func imageMounts(i *Image, size int64) []Mount {
 		Exec: true, Size: size, Files: imageFiles}}
 }
 
-// OfHost reports whether m shows programs or settings of the host. A jail with the root of an image
-// has such mounts in the image itself.
+// OfHost reports whether m shows programs or settings of the host. A jail whose root is an image
+// takes these from the image.
 func OfHost(m policy.Mount) bool {
 	return m.Source != "" && (m.Access&policy.Exec != 0 || m.Setting())
 }
 
-// imageRules are what an image grants of its root: to read all of it, and in its directories to
-// write and to execute. Directories of the jail's own, and of mounts, have their own rules.
+// imageRules returns the rules for the root of an image: all of it can be read, and written and
+// executed below its top entries. The jail's own directories and mount points have other rules.
 func imageRules(i *Image, p Plan) []LandlockRule {
 	if i == nil {
 		return nil
 	}
 	rules := []LandlockRule{{Path: rootDir}}
 	for _, name := range i.Top {
-		// A plan is text. What it cannot name is only read.
+		// A plan is text. Entries whose names it cannot hold can only be read.
 		at := path.Join(rootDir, name)
 		if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) ||
 			slices.Contains(ownDirs, at) || p.Workspace != nil && p.Workspace.Target == at ||
@@ -63,8 +64,8 @@ func imageRules(i *Image, p Plan) []LandlockRule {
 	return rules
 }
 
-// checkImage refuses the root of an image where it would be more than a root: the database of an
-// agent, records of files, and modules have jails of their own.
+// checkImage returns an error if the policy does not grant the request's image, or if the run is an
+// agent's or not a native program's.
 func checkImage(pol policy.Policy, r Request) error {
 	switch {
 	case r.Image == nil:

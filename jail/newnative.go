@@ -13,7 +13,7 @@ import (
 	"github.com/jail-sandbox/jail/policy/paths"
 )
 
-// Places and bounds of jails of native programs.
+// Paths and limits of jails of native programs.
 const (
 	ptsDir = "/dev/pts"
 	shmDir = "/dev/shm"
@@ -43,14 +43,14 @@ func (p Plan) Trusting(certificates string) Plan {
 	return p
 }
 
-// Where programs of Debian and others look for certificates, if no variable says otherwise.
+// Paths where programs look for certificates on Debian and others, unless a variable names one.
 const (
 	certificatesDir = "/etc/ssl/certs"
 	bundleFile      = certificatesDir + "/ca-certificates.crt"
 )
 
-// leftOut reports whether the jail lacks the mount m of its policy: the host lacks the source, or
-// the certificates of the fetch proxy are in its place.
+// leftOut reports whether the jail is made without the mount m of its policy: the host lacks the
+// source, the image takes its place, or the fetch proxy's certificates do.
 func leftOut(pol policy.Policy, r Request, m policy.Mount) bool {
 	return slices.Contains(r.Absent, m.Source) || r.Image != nil && OfHost(m) ||
 		r.Command.Runner == RunnerNative &&
@@ -78,15 +78,15 @@ func innerGroups(c Command) []string {
 	return seccomp.WASIGroups
 }
 
-// AllMayRun reports whether policy lets everything below dir, the workspace or a tmpfs, run as a
-// program of the host. A tree is executable as a whole or not at all: what a program may come to be
-// called that is not there yet, no rule of the kernel can say.
+// AllMayRun reports whether policy lets all programs below dir run natively. A writable tree is
+// executable as a whole or not at all: Landlock has no rules for names of files that do not exist
+// yet.
 func AllMayRun(pol policy.Policy, dir string) bool {
 	return policy.Globs{policy.Below(dir)}.LessEq(pol.Tools.Native)
 }
 
-// newTmpfs holds programs that may run only where policy lets all of it run, and many files only
-// where compilers work.
+// newTmpfs returns a tmpfs mount of size bytes. Only for native programs it has many inodes, and is
+// executable if the policy lets everything in it run.
 func newTmpfs(pol policy.Policy, c Command, target string, size int64) Mount {
 	m := Mount{Kind: MountTmpfs, Target: target, Write: true, Size: size, Files: tmpFiles}
 	if c.Runner == RunnerNative {
@@ -95,12 +95,12 @@ func newTmpfs(pol policy.Policy, c Command, target string, size int64) Mount {
 	return m
 }
 
-// nativeMounts are what programs of the host expect of every system, with terminals of the jail's
-// own.
+// nativeMounts returns the mounts that native programs expect of any system: /dev/shm, a devpts and
+// the files of the machine. tmp is the size of a tmpfs in bytes.
 func nativeMounts(tmp int64, pol policy.Policy, r Request) []Mount {
 	mounts := []Mount{{Kind: MountTmpfs, Target: shmDir, Write: true, Size: min(tmp, maxShm),
 		Files: shmFiles}, {Kind: MountPTS, Target: ptsDir, Write: true}}
-	// Another kernel's proc is not this one's.
+	// gVisor has a proc of its own, to which ProcFixed does not apply.
 	layer, err := pol.Outer.Choose()
 	whole := !r.ProcFixed || err == nil && layer == policy.OuterRunsc
 	for _, target := range machinePaths {
@@ -111,13 +111,13 @@ func nativeMounts(tmp int64, pol policy.Policy, r Request) []Mount {
 	return mounts
 }
 
-// machinePaths are where programs look for what the machine has. No policy can mount anything
+// machinePaths are the mount points of the files of the machine. No policy can mount anything
 // there.
 var machinePaths = []string{
 	"/proc/cpuinfo", "/proc/loadavg", "/proc/meminfo", "/proc/stat", "/proc/uptime", "/sys",
 }
 
-// DeviceNumbers are the major and minor numbers of the nodes that a plan may name (the kernel's
+// DeviceNumbers maps the device nodes that a plan may name to major and minor numbers (the kernel's
 // Documentation/admin-guide/devices.txt).
 var DeviceNumbers = map[string][2]int64{"null": {1, 3}, "zero": {1, 5}, "full": {1, 7},
 	"random": {1, 8}, "urandom": {1, 9}, "tty": {5, 0}}
@@ -130,10 +130,9 @@ func newDevices(c Command) []string {
 	return devices
 }
 
-// nativeLandlock lets run what policy lets run: all of a tree, or what the request found in it of
-// its names. It opens the device nodes, with what an ioctl may ask of them, and the files that are
-// made for the jail. Named pipes and sockets are for memory of the jail's own and for the shadow, of
-// which a commit never takes them.
+// nativeLandlock returns the domain for native programs. It lets whole trees run, or the programs
+// that the request lists. It grants the device nodes with ioctl(2) and the jail's own files. Named
+// pipes and sockets can be made on a tmpfs and in the shadow, whose commit leaves them out.
 func nativeLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 	l := initDomain()
 	if w := p.Workspace; w != nil {
@@ -156,10 +155,10 @@ func nativeLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 	return l
 }
 
-// addRest adds the rules of the files of a plan, and what a policy grants of its network.
+// addRest adds rules for the plan's files and for TCP.
 func (l *Landlock) addRest(p Plan, pol policy.Policy, r Request) {
 	for _, f := range p.Files {
-		// What it leads to has a rule.
+		// The target of a link has a rule of its own.
 		if f.Link == "" {
 			l.Rules = append(l.Rules, LandlockRule{Path: f.Path})
 		}
@@ -171,7 +170,7 @@ func (l *Landlock) addRest(p Plan, pol policy.Policy, r Request) {
 	}
 }
 
-// ports are those of the jail's loopback at which process 1 listens.
+// ports returns the TCP ports of the jail's loopback on which process 1 listens.
 func ports(fetches, agent bool) (all []uint16) {
 	if fetches {
 		all = append(all, RelayPort)
@@ -182,13 +181,13 @@ func ports(fetches, agent bool) (all []uint16) {
 	return all
 }
 
-// policyText is what a jail says of itself to its programs, so that one can ask before it tries. It
-// decides nothing.
+// policyText returns the content of PolicyFile, from which programs can learn what is allowed.
+// Nothing is enforced by it.
 func policyText(pol policy.Policy) string {
 	digest, mounts := pol.Digest(), slices.Clone(pol.Mounts)
 	for i, m := range mounts {
 		if m.Source != "" {
-			// Where it lies on the host is not the tool's to know.
+			// Tools must not learn paths of the host.
 			mounts[i].Source = m.Target
 		}
 	}
@@ -204,8 +203,8 @@ func policyText(pol policy.Policy) string {
 	return string(text) + "\n"
 }
 
-// newFiles are a system's tables of users and names, with nobody of the host in them. A policy that
-// mounts its own has its own.
+// newFiles returns the files that native programs expect in /etc, without users of the host, and
+// the jail's own files. Files that a mount of the policy covers are left out.
 func newFiles(pol policy.Policy, r Request) []File {
 	if r.Command.Runner != RunnerNative {
 		return nil
@@ -235,7 +234,7 @@ func newFiles(pol policy.Policy, r Request) []File {
 	all = append(all, File{Path: PolicyFile, Text: policyText(pol)})
 	if len(pol.Fetch.Allow) > 0 {
 		all = append(all, File{Path: AuthorityFile})
-		// An image may have a link above it. Variables name the certificates too.
+		// An image may have a link above the path. Programs find the certificates by variables too.
 		if r.Image == nil {
 			all = append(all, File{Path: bundleFile, Link: AuthorityFile})
 		}
@@ -251,8 +250,8 @@ func newFiles(pol policy.Policy, r Request) []File {
 	return files
 }
 
-// checkNative refuses what holds for modules only: their engine looks at every name before the
-// kernel does.
+// checkNative returns an error for native programs if workspace.hide would not hold: without a
+// shadow only the WebAssembly engine hides files.
 func checkNative(pol policy.Policy, r Request) error {
 	if r.Command.Runner != RunnerNative {
 		return nil

@@ -9,13 +9,13 @@ import (
 	"github.com/jail-sandbox/jail/policy/paths"
 )
 
-// An Outer is a sandbox of another maker around the jail. Its runtime starts jail-init in place of
-// libcontainer, in the control group, the root and the mounts that jail made.
+// An Outer is a third-party sandbox around the jail. Its runtime starts jail-init in place of
+// libcontainer, in the cgroup, the root and the mounts that jail made.
 type Outer struct {
 	// Layer is its name, as in policies: bwrap, crun, runc, runsc.
 	Layer   string  `json:"layer"`
 	Runtime Runtime `json:"runtime"`
-	// Memory and PIDs are what of the control group is for the layer itself, in bytes and tasks.
+	// Memory and PIDs are the part of the cgroup's limits for the layer itself, in bytes and tasks.
 	Memory int64 `json:"memory,omitempty"`
 	PIDs   int64 `json:"pids,omitempty"`
 	// Instead names what replaces each layer of the jail that is missing inside.
@@ -25,9 +25,9 @@ type Outer struct {
 // A Runtime is the program of an outer layer on the host.
 type Runtime struct {
 	Path string `json:"path"`
-	// Version is what the program says of itself.
+	// Version is the first line of the program's --version.
 	Version string `json:"version"`
-	// Digest is of the program, "sha256:" and hex.
+	// Digest is the digest of the program, "sha256:" and hex.
 	Digest string `json:"digest"`
 }
 
@@ -45,7 +45,7 @@ const (
 	runscPIDs = 256
 )
 
-// ToolMemory is how much memory of the control group is the tool's, in bytes, or -1.
+// ToolMemory returns the tool's part of the cgroup's memory limit in bytes, or -1 without a limit.
 func (p Plan) ToolMemory() int64 {
 	if p.Outer != nil && p.Cgroup.Memory > 0 {
 		return p.Cgroup.Memory - p.Outer.Memory
@@ -53,15 +53,15 @@ func (p Plan) ToolMemory() int64 {
 	return p.Cgroup.Memory
 }
 
-// KernelInside reports whether the tool speaks to another kernel than the host's.
+// KernelInside reports whether the jail has a kernel of its own (gVisor).
 func (p Plan) KernelInside() bool { return p.Outer != nil && p.Outer.Layer == policy.OuterRunsc }
 
 // ByBubblewrap reports whether bubblewrap starts the jail.
 func (p Plan) ByBubblewrap() bool { return p.Outer != nil && p.Outer.Layer == policy.OuterBwrap }
 
-// addOuter puts the outer layer around a plan that policy asks for. A layer whose kernel is not the
-// host's takes what only that kernel can hold out of the plan, and says what holds in its place; a
-// plan of which then something would not be held is refused.
+// addOuter adds the outer layer that the policy asks for. For gVisor it removes the settings that
+// only the host's kernel enforces and lists their replacements. It returns an error if gVisor
+// cannot enforce a part of the plan.
 func addOuter(p *Plan, pol policy.Policy, r Request) error {
 	layer, err := pol.Outer.Choose()
 	if err != nil || layer == policy.OuterNone {
@@ -112,7 +112,8 @@ func addOuter(p *Plan, pol policy.Policy, r Request) error {
 	return nil
 }
 
-// heldByMounts returns what of the plan only Landlock or the host's kernel could hold.
+// heldByMounts returns an error for a plan of which mounts alone cannot enforce a part, which needs
+// Landlock or the host's kernel.
 func heldByMounts(pol policy.Policy, r Request, p Plan) error {
 	switch {
 	case r.Image != nil:

@@ -15,74 +15,76 @@ import (
 	"github.com/jail-sandbox/jail/policy/paths"
 )
 
-// Places inside every jail.
+// Paths inside every jail.
 const (
-	// InitPath is jail-init.
+	// InitPath is the program jail-init.
 	InitPath = "/run/jail/init"
-	// MachineDir holds the files of the machine, which are mounted to where programs look for them.
+	// MachineDir holds the files that show the machine. They are mounted where programs look for
+	// them.
 	MachineDir = "/run/jail/machine"
-	// The compiled forms of the modules, each in a directory of its own, named 0 and on; read-only.
+	// CacheDir holds the compiled modules, each in a directory named by its number from 0;
+	// read-only.
 	CacheDir = "/run/jail/cache"
-	// AgentDir is where the database of an agent lies. No guest sees it. It may be mounted after the
-	// jail has restricted itself, as laterWorkspace, so the Landlock rule is on agentParent, which
+	// AgentDir holds the database of an agent. No guest sees it. Like laterWorkspace it may be
+	// mounted after the jail has restricted itself, so the Landlock rule is on agentParent, which
 	// holds nothing else.
 	AgentDir    = agentParent + "/state"
 	agentParent = "/run/jail/agent"
-	// FilesDir is a file system in memory for the files that come with the order, which process 1
-	// writes there. The guest sees them elsewhere.
+	// FilesDir is a tmpfs to which process 1 writes the files of an order. The guest sees them at
+	// another path.
 	FilesDir = "/run/jail/files"
 	// laterDir holds only laterWorkspace.
 	laterDir = "/run/jail/ws"
-	// laterWorkspace is where a shadow is mounted that may come after the jail has restricted
-	// itself. The rule of the Landlock domain is on the directory above: from the root of a mount
-	// the kernel goes on with the directory that the mount point is in (landlock(7)), so the rule
-	// holds for what is mounted later.
+	// laterWorkspace is the mount point of a shadow that may be attached after the jail has
+	// restricted itself. The Landlock rule is on its parent directory: the kernel walks from the
+	// root of a mount up to the mount point's parent (landlock(7)), so the rule holds for the later
+	// mount.
 	laterWorkspace = laterDir + "/workspace"
 	rootDir        = "/"
 	devDir         = "/dev" // device nodes
 )
 
-// Ids of the host that jails use: systemd's table of uid ranges (UIDS-GIDS) leaves these to nobody.
+// Host ids that jails use. systemd's table of uid ranges (UIDS-GIDS) reserves them for nothing.
 const (
 	FirstBase = 0x70000000
 	BaseSize  = 1 << 16
-	// Ranges, up to and with 0x7ffcffff.
+	// Number of ranges of BaseSize ids; the last id is 0x7ffcffff.
 	Bases = 4093
 )
 
 const (
-	// An owner that the tool never is, inside or outside.
+	// The id of unmapped owners, which the tool never has, inside or outside.
 	nobody = 65534
-	// The tool's id where no workspace gives it one.
+	// The tool's uid and gid if neither a workspace nor an agent's directory determines them.
 	guestID = 1000
-	// What the engine itself needs.
+	// What the WebAssembly engine itself needs.
 	minMemory = 32 << 20
 	minPIDs   = 12      // threads of the engine
 	minFiles  = 16      // descriptors of the engine
 	minIO     = 4096    // bytes a second
 	cpuPeriod = 100_000 // microseconds
-	// before ordinary processes of the host
+	// oom_score_adj: killed before ordinary processes of the host
 	oomScore = 500
-	// /tmp may hold this part of the memory limit
+	// the size of /tmp is the memory limit divided by this
 	tmpShare = 4
-	// Bytes, also where memory has no limit.
+	// Maximum size of /tmp in bytes, also without a memory limit.
 	maxTmp   = 1 << 30
 	tmpFiles = 4096 // inodes of /tmp
-	// Bytes of the files of an order, with the rest of the page of each.
+	// Size in bytes of FilesDir, each file rounded up to pages.
 	filesSize = 4 << 20
 	// more than any limit that a file can give
 	maxCgroup = 1 << 50
-	// Descriptors of the engine's own, above the tool's.
+	// Descriptors of the engine, in addition to the tool's limit.
 	initFiles = 24
 
-	// That wait to be taken, and timers, of which each holds room for one.
+	// Pending signals, and timers, each of which reserves one.
 	maxSignals        = 256
 	maxInotify        = 64    // instances
 	maxInotifyWatches = 65536 // of all of them
 )
 
-// newUserCounts bounds what the kernel counts in a user namespace. A jail has one namespace of each
-// of its kinds, and makes no other.
+// newUserCounts returns the limits of /proc/sys/user for a jail's user namespace. They allow the
+// namespaces that the jail is made of and no further ones.
 func newUserCounts() []UserCount {
 	return []UserCount{{"cgroup_namespaces", 1}, {"fanotify_groups", 0}, {"fanotify_marks", 0},
 		{"inotify_instances", maxInotify}, {"inotify_watches", maxInotifyWatches},
@@ -90,21 +92,21 @@ func newUserCounts() []UserCount {
 		{"time_namespaces", 0}, {"user_namespaces", 0}, {"uts_namespaces", 1}}
 }
 
-// A Request is what a plan is made from besides the policy: what was looked up on the host, by the
+// A Request holds the inputs of a plan besides the policy: what was looked up on the host with the
 // caller's rights.
 type Request struct {
 	ID ID
-	// First of the host ids that are this jail's own.
+	// First id of the jail's range of host ids.
 	Base uint32
-	// Whose daemon it is, where that is not root's; Base counts for nothing then.
+	// The user whose daemon this is; nil for root's. If set, Base is ignored.
 	User *User
-	// Control group above all jails, as "/jail".
+	// Cgroup above all jails, such as "/jail".
 	Slice     string
 	Workspace *Source // nil without one
-	// Agent is the directory of an agent's database; nil where the run is no agent.
+	// Agent is the directory of an agent's database; nil if the run is no agent.
 	Agent *State
-	// Later says that the shadow of the workspace may come after the jail has restricted itself.
-	// The tool of such a jail must not depend on the path of the mount, see [SeenPath].
+	// Later says that the shadow of the workspace may be attached after the jail has restricted
+	// itself. The tool must not depend on the path of the mount then, see [SeenPath].
 	Later bool
 	// Files says that files come with the order.
 	Files bool
@@ -112,23 +114,22 @@ type Request struct {
 	Caches []string
 	// Image is the image whose root the jail has; nil without one.
 	Image *Image
-	// Programs are what policy lets run of the mounts of which it does not let all run: files and
-	// directories by their paths in the jail, and the loaders that they need.
+	// Programs are the files and directories, by their paths in the jail, that the policy lets run
+	// in mounts of which it does not let everything run, and the loaders that they need.
 	Programs []string
 	Command  Command
 	// Absent are the sources of mounts of settings (policy.Mount.Setting) that the host lacks.
 	Absent []string
-	// Runtime is the program of the outer layer that the policy asks for; nil where it asks for none.
+	// Runtime is the program of the outer layer that the policy asks for; nil if it asks for none.
 	Runtime *Runtime
-	// Told says that somebody reads on the host what Landlock refuses, if the kernel tells.
+	// Told says that the daemon reads the kernel's records of what Landlock refuses.
 	Told bool
-	// ProcFixed says that the kernel narrows no proc that is mounted already. A jail on it has no
-	// files of the machine in /proc: nothing can be mounted on names that are not there.
+	// ProcFixed says that the kernel cannot set subset=pid on a mounted proc. Then a jail has no
+	// files of the machine in /proc, since a narrowed proc does not have the mount points.
 	ProcFixed bool
 }
 
-// A Source is a directory of the host, where the tool finds it, and with whose ids the tool works
-// on it.
+// A Source is a directory of the host, its path in the jail, and its owner, whose ids the tool has.
 type Source struct {
 	Path     string
 	UID, GID uint32
@@ -136,14 +137,14 @@ type Source struct {
 	Target string
 }
 
-// A State is a directory of the host for the database of an agent, which is its tool's alone to write
-// to, and the size of the database in bytes.
+// A State is a directory of the host for an agent's database, to which only the agent's tool
+// writes, and the maximum size of the database in bytes.
 type State struct {
 	Source
 	Size int64
 }
 
-// owner returns the directory whose owner the tool is, or nil.
+// owner returns the directory whose owner's ids the tool has, or nil if there is none.
 func (r Request) owner() *Source {
 	switch {
 	case r.Workspace != nil:
@@ -154,15 +155,14 @@ func (r Request) owner() *Source {
 	return nil
 }
 
-// A User is an ordinary user of the host, who has no other ids than these to give to a jail.
+// A User is an ordinary user of the host, who has no other ids than these for a jail.
 type User struct{ UID, GID uint32 }
 
 // ErrPlan is wrapped by errors that say why a policy cannot be made into a plan.
 var ErrPlan = errors.New("no plan")
 
-// NewPlan says what the kernel is to be told for one run. It is pure: it looks at nothing but its
-// arguments. It takes an Effective policy, which only policy.Resolve makes, so no plan skips the
-// ceiling.
+// NewPlan returns the plan of one run. An error wraps ErrPlan. NewPlan is pure: it looks at nothing
+// but its arguments. Only policy.Resolve makes an Effective policy, so no plan skips the ceiling.
 func NewPlan(eff policy.Effective, r Request) (Plan, error) {
 	pol := eff.Policy()
 	for _, check := range checks {
@@ -237,8 +237,7 @@ func newFetch(pol policy.Policy, runner string) *Fetch {
 	return f
 }
 
-// withNeeds adds what the streams to the proxy need, where there are any, what a shell script does,
-// and what the host of an agent does.
+// withNeeds returns groups with the seccomp groups that the run needs besides those of its program.
 func withNeeds(pol policy.Policy, r Request, groups []string) []string {
 	n := needsOf(pol)
 	n.native, n.agent = r.Command.Runner == RunnerNative, r.Agent != nil
@@ -250,14 +249,14 @@ func withNeeds(pol policy.Policy, r Request, groups []string) []string {
 	return slices.Concat(groups, n.groups())
 }
 
-// needs are what a run, or a run under a ceiling, needs of a filter besides what its program does.
+// needs says for which features a filter needs further groups, besides those of the program.
 type needs struct {
 	native, fetches, inside, agent, loopback bool
-	// runner names the group of a runner beyond the engine's, if it has one.
+	// runner names the group of a runner that needs more than the engine; else "".
 	runner string
 }
 
-// needsOf returns what the policy alone says.
+// needsOf returns the needs that follow from the policy alone.
 func needsOf(pol policy.Policy) needs {
 	return needs{fetches: len(pol.Fetch.Allow) > 0,
 		loopback: pol.Syscalls.Has(policy.GroupLoopback)}
@@ -298,7 +297,7 @@ func newCgroup(l policy.Limits, r Request) Cgroup {
 	return c
 }
 
-// bound returns the limit, or unlimited where there is none.
+// bound returns the limit, at most maxCgroup, or unlimited if there is none.
 func bound(limit, unlimited int64) int64 {
 	if limit == policy.Unlimited {
 		return unlimited
@@ -306,12 +305,12 @@ func bound(limit, unlimited int64) int64 {
 	return min(limit, maxCgroup)
 }
 
-// newIDs lets the tool have the workspace's ids inside and, through id-mapped layers, in its files;
-// it is never anybody on the host.
+// newIDs gives the tool the ids of the workspace's owner inside. On the host it has ids that no
+// user has; id-mapped layers keep the owner of the workspace's files.
 //
-// A user's jail has one id, that of the user, by the name of 0: the kernel lets a user map no other
-// (user_namespaces(7)), and what makes the jail must be 0 in it for a moment. The name gives
-// nothing: a jail has no capability, and nothing that it could execute gives it one.
+// A user's jail has one id, the user's, mapped to 0: the kernel lets a user map no other
+// (user_namespaces(7)), and the process that sets up the jail must be 0 for a moment. Id 0 gives no
+// rights: a jail has no capabilities, and no program gives it one.
 func newIDs(r Request) IDs {
 	if r.User != nil {
 		return IDs{Base: r.User.UID, GroupBase: r.User.GID, Size: 1, User: true, Owner: r.User.UID}
@@ -331,7 +330,7 @@ func newIDs(r Request) IDs {
 }
 
 func newMounts(pol policy.Policy, r Request) []Mount {
-	// monotone: no limit is more than any limit
+	// Unlimited is larger than any limit, so min works for it too.
 	tmp := min(pol.Limits.Memory, maxTmp*tmpShare) / tmpShare
 	mounts := imageMounts(r.Image, tmp)
 	mounts = append(mounts, Mount{Kind: MountProc, Target: "/proc"})
@@ -391,8 +390,8 @@ func (s *Source) target() string { return cmp.Or(s.Target, policy.WorkspaceDir) 
 // SeenTarget returns the path by which the tool knows the workspace.
 func (w *Workspace) SeenTarget() string { return cmp.Or(w.Seen, SeenPath(w.Target)) }
 
-// PolicyPath returns the name that a policy has for a path of the jail: files of the workspace are
-// below policy.WorkspaceDir there, wherever the workspace is mounted.
+// PolicyPath converts a path of the jail to the path that policies use: the workspace is at
+// policy.WorkspaceDir there, wherever it is mounted.
 func (p Plan) PolicyPath(name string) string {
 	if p.Workspace != nil {
 		if rel, ok := paths.Rel(p.Workspace.Target, name); ok {
@@ -405,7 +404,7 @@ func (p Plan) PolicyPath(name string) string {
 // MayComeLater reports whether the shadow may be attached to a jail that has restricted itself.
 func (w *Workspace) MayComeLater() bool { return w.Shadow && w.Target == laterWorkspace }
 
-// ruleDir is the directory that the Landlock rule of the mount names.
+// ruleDir returns the directory for the Landlock rule of the mount.
 func (m Mount) ruleDir() string {
 	if m.Kind == MountState {
 		return agentParent
@@ -413,7 +412,7 @@ func (m Mount) ruleDir() string {
 	return m.Target
 }
 
-// ruleDir is the directory that the Landlock rule of the workspace names.
+// ruleDir returns the directory for the Landlock rule of the workspace.
 func (w *Workspace) ruleDir() string {
 	if w.MayComeLater() {
 		return laterDir
@@ -433,20 +432,20 @@ func SeenPath(name string) string {
 	return name
 }
 
-// maxLocked is RLIMIT_MEMLOCK of programs of the host, in bytes: what gpg keeps keys in.
+// maxLocked is RLIMIT_MEMLOCK of programs of the host, in bytes. gpg locks its keys.
 const maxLocked = 64 << 10
 
 func newRlimits(l policy.Limits, r Request) []Rlimit {
 	if r.Agent != nil {
-		// The database and its log, each.
+		// The database and its log are separate files, each of at most this size.
 		l.FileSize = min(l.FileSize, r.Agent.Size)
 	}
 	locked := uint64(0)
 	if r.Command.Runner == RunnerNative {
 		locked = maxLocked
 	}
-	// "nice" and "rtprio" are whatever the daemon was started with, unless they are taken away: a
-	// tool comes before nobody.
+	// Without these limits "nice" and "rtprio" would be the daemon's: no tool may raise its
+	// priority.
 	limits := []Rlimit{{"core", 0}, {"memlock", locked}, {"msgqueue", 0}, {"nice", 0}, {"rtprio", 0},
 		{"sigpending", maxSignals}}
 	if l.OpenFiles != policy.Unlimited {
@@ -461,19 +460,18 @@ func newRlimits(l policy.Limits, r Request) []Rlimit {
 	return limits
 }
 
-// cpuSeconds returns RLIMIT_CPU of each process for a limit on cpu_time, a backstop for a daemon
-// that does not get to measure. The daemon measures exactly. The kernel counts ticks, a whole one
-// for the process that runs at the tick, which is less or more than was used. Twice the limit
-// ensures that no run ends before its limit.
+// cpuSeconds returns RLIMIT_CPU for a limit on cpu_time, a backstop in case the daemon, which
+// measures exactly, cannot measure. RLIMIT_CPU counts whole ticks, more or less than was used, so
+// twice the limit ensures that no run ends too early.
 func cpuSeconds(limit time.Duration) uint64 { return 2 * uint64((limit+time.Second-1)/time.Second) }
 
-// initDomain is a domain that lets jail-init be executed anew, and nothing else.
+// initDomain returns a domain that only allows to execute jail-init.
 func initDomain() Landlock {
 	return Landlock{MinABI: 1, Scoped: true, Rules: []LandlockRule{{Path: InitPath, Exec: true}}}
 }
 
-// newLandlock grants on each mount what the mount itself grants; the rest of the tree holds nothing
-// but mount points.
+// newLandlock returns the domain of the plan. It grants on each mount the rights that the mount
+// has, and nothing on the rest of the tree, which only holds mount points.
 func newLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 	if p.Command.Runner == RunnerNative {
 		return nativeLandlock(pol, r, p)
@@ -492,7 +490,7 @@ func newLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 	return l
 }
 
-// checks each look at one thing and say one sentence about it.
+// checks are run by NewPlan before it makes a plan. Each returns an error for one kind of problem.
 var checks = []func(policy.Policy, Request) error{
 	checkLimits, checkSyscalls, checkMounts, checkTarget, checkWorkspace, checkNative, checkImage,
 	checkIDs, checkSlice,
@@ -537,7 +535,7 @@ func checkSyscalls(pol policy.Policy, r Request) error {
 	return nil
 }
 
-// ownDirs are what the jail itself mounts.
+// ownDirs are the directories in which only the jail itself mounts.
 var ownDirs = []string{"/proc", "/dev", "/run", "/sys"}
 
 func checkMounts(pol policy.Policy, r Request) error {
@@ -563,8 +561,8 @@ func checkMounts(pol policy.Policy, r Request) error {
 	return nil
 }
 
-// checkCache refuses a mount that is a cache without a name or a size, and any cache of a user's
-// jail: only root can mount a file system that has a size.
+// checkCache returns an error for a cache without a name or a size, and for any cache in a user's
+// jail: only root can mount a file system of a limited size.
 func checkCache(m policy.Mount, r Request) error {
 	switch {
 	case m.Access != policy.Cache:
@@ -598,7 +596,8 @@ func checkWorkspace(pol policy.Policy, r Request) error {
 	return nil
 }
 
-// checkTarget refuses a workspace at a path that would hide what else the jail has.
+// checkTarget returns an error if the workspace's target would hide other mounts or files of the
+// jail, or lies in them.
 func checkTarget(pol policy.Policy, r Request) error {
 	if r.Workspace == nil || r.Workspace.target() == policy.WorkspaceDir {
 		return nil

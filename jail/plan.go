@@ -1,6 +1,6 @@
-// Package jail describes what the kernel enforces for one run. Its centre is the Plan: a plain
-// value, made by a pure function from an effective policy, that prints as JSON and that its
-// sub-packages carry out, so that what is reviewed is what is enforced.
+// Package jail describes what the kernel enforces for one run. Its centre is the Plan, a plain
+// value that a pure function makes from an effective policy. It can be printed as JSON and
+// reviewed, and the sub-packages enforce exactly that.
 package jail
 
 import (
@@ -24,49 +24,48 @@ type Plan struct {
 	ID      ID  `json:"id"`
 	// Digest of the effective policy.
 	Policy string `json:"policy"`
-	// Layers are the policies that it is the meet of, in the order of trust.
+	// Layers are the policies whose intersection the effective policy is, the most trusted first.
 	Layers []Layer `json:"layers"`
 
 	Cgroup     Cgroup      `json:"cgroup"`
 	Namespaces []Namespace `json:"namespaces"`
-	// NetworkOf is the jail of the session, if this one has its network namespace in place of one
-	// of its own.
+	// NetworkOf is the jail whose network namespace this jail shares, in a session; else absent.
 	NetworkOf ID     `json:"network_of,omitempty"`
 	IDs       IDs    `json:"ids"`
 	Hostname  string `json:"hostname"`
-	// In the order in which they are made; the root is a fresh read-only tmpfs, or the image that is
-	// the first of them.
+	// In the order in which they are mounted. The root is a fresh read-only tmpfs, or the image,
+	// which is the first mount then.
 	Mounts  []Mount  `json:"mounts"`
 	Devices []string `json:"devices"`
-	// Of the root itself, read-only where that is a tmpfs.
+	// Files in the root itself.
 	Files     []File     `json:"files,omitempty"`
 	Workspace *Workspace `json:"workspace,omitempty"`
-	// nil: no network at all
+	// absent: no network at all
 	Fetch *Fetch `json:"fetch,omitempty"`
 
-	// In any set: always none.
+	// In all capability sets: always none.
 	Capabilities    []string `json:"capabilities"`
 	NoNewPrivileges bool     `json:"no_new_privileges"`
-	// From before the first instruction inside.
+	// In force before the first instruction inside.
 	OuterFilter seccomp.Filter `json:"outer_filter"`
 	Landlock    Landlock       `json:"landlock"`
 	Rlimits     []Rlimit       `json:"rlimits"`
-	// Bounds on what the kernel counts in the jail's user namespace.
+	// Limits of what the kernel counts in the jail's user namespace.
 	UserCounts []UserCount `json:"user_counts"`
-	// On top of the outer one, from before the tool's first instruction.
+	// In addition to the outer filter, in force before the tool's first instruction.
 	InnerFilter seccomp.Filter `json:"inner_filter"`
-	// The host's ceiling as layers of its own around the tool; absent where the host has none.
+	// The host's ceiling as layers of its own around the tool; absent if the host has none.
 	Ceiling *Ceiling `json:"ceiling,omitempty"`
-	// Outer is the layer around the jail; absent where there is none.
+	// Outer is the third-party sandbox around the jail; absent if there is none.
 	Outer *Outer `json:"outer,omitempty"`
 
 	Limits Limits `json:"limits"` // watched from outside
-	// What is put on record of the files that the run opens or writes: changes, opens, or nothing.
+	// Which file accesses of the run are recorded: changes, opens, or (if absent) none.
 	FileEvents string  `json:"file_events,omitempty"`
 	Command    Command `json:"command"`
 }
 
-// A Layer says where one of the policies of a run came from.
+// A Layer names one of the policies of a run and its source.
 type Layer struct {
 	Name   string `json:"name"`
 	Source string `json:"source"`
@@ -75,45 +74,43 @@ type Layer struct {
 // A Namespace is the name of a kind of namespace, as in namespaces(7).
 type Namespace string
 
-// Cgroup is the control group leaf of one jail. It is made for it and never used again: on many
-// kernels a cgroup that was killed through cgroup.kill kills whatever is cloned into it later.
+// Cgroup is the cgroup leaf of one jail. It is never used again: on many kernels a cgroup that was
+// killed through cgroup.kill kills whatever is cloned into it later.
 type Cgroup struct {
-	// Below the root of every hierarchy.
+	// The path below the root of every hierarchy.
 	Path   string `json:"path"`
 	Memory int64  `json:"memory"` // bytes, swap included
-	// microseconds of CPU time in each period; 0 is none
+	// microseconds of CPU time in each period; 0 is no limit
 	CPUQuota  int64  `json:"cpu_quota_us"`
 	CPUPeriod uint64 `json:"cpu_period_us"` // microseconds
 	PIDs      int64  `json:"pids"`          // tasks: processes and threads
-	// bytes a second, from each disk that the run uses; 0 is no bound
+	// bytes per second read from each disk that the run uses; 0 is no limit
 	IORead int64 `json:"io_read"`
-	// Bytes a second, to each.
+	// Bytes per second written to each disk; 0 is no limit.
 	IOWrite int64 `json:"io_write"`
-	// The jail goes first when the host runs out of memory.
+	// High, so that the jail is killed first if the host runs out of memory.
 	OOMScore int `json:"oom_score_adj"`
 }
 
-// IDs says who the tool is, inside and on the host. Base is the first of 64 Ki host ids that are
-// the jail's own while it lives; id n inside is Base+n outside, so a workspace's files keep their
-// owners.
+// IDs are the tool's ids inside and on the host. Base is the first of 65536 host ids that belong to
+// the jail while it lives; id n inside is Base+n on the host.
 type IDs struct {
 	Base uint32 `json:"base"`
 	Size uint32 `json:"size"`
 	UID  uint32 `json:"uid"` // inside
 	GID  uint32 `json:"gid"` // inside
-	// Extra maps one owner id above the 64 Ki range, where a workspace has one.
+	// Extra maps the id of the workspace's owner if that is above the range.
 	Extra []IDMap `json:"extra,omitempty"`
-	// The jail is an ordinary user's: its only ids are those of the user, base and, of the
-	// group, group_base.
+	// The jail is an ordinary user's: its only ids are the user's, base, and the group's,
+	// group_base.
 	User      bool   `json:"user,omitempty"`
 	GroupBase uint32 `json:"group_base,omitempty"`
-	// Owner is the user of the host who owns the jail's user namespace. What the kernel counts up
-	// the chain of user namespaces it charges to the owner, so no two jails and no user have the
-	// same.
+	// Owner is the host uid that owns the jail's user namespace. The kernel charges counts of the
+	// namespace to it (user_namespaces(7)), so no two jails and no user share it.
 	Owner uint32 `json:"owner"`
 }
 
-// HostGroup is what group 0 of the jail is on the host.
+// HostGroup returns the host gid of group 0 of the jail.
 func (i IDs) HostGroup() uint32 {
 	if i.User {
 		return i.GroupBase
@@ -121,7 +118,7 @@ func (i IDs) HostGroup() uint32 {
 	return i.Base
 }
 
-// Host returns what the tool's user and group are on the host.
+// Host returns the tool's uid and gid on the host.
 func (i IDs) Host() (uid, gid uint32) {
 	uid, gid = i.Base+i.UID, i.HostGroup()+i.GID
 	for _, e := range i.Extra {
@@ -146,29 +143,31 @@ const (
 	MountTmpfs = "tmpfs"
 	MountProc  = "proc"
 	MountBind  = "bind"
-	// MountState is the directory of an agent's database, whose descriptor comes as that of the
-	// workspace's real directory. No agent has a workspace.
+	// MountState is the directory of an agent's database. Its descriptor takes the place of the
+	// workspace's real directory, since no agent has a workspace.
 	MountState = "state"
-	// MountCache is the directory of a file system of a bounded size that later runs have, too.
+	// MountCache is a directory on a file system of limited size that later runs get too.
 	MountCache = "cache"
-	// Terminals of the jail's own; the only mount beside the device nodes that is not nodev.
+	// MountPTS is a devpts of the jail's own, the only mount besides the device nodes without
+	// nodev.
 	MountPTS = "devpts"
-	// MountImage is the root file system of an image, below an upper layer of memory that ends with
-	// the jail. It is the first mount, at /, and the root in place of a tmpfs.
+	// MountImage is the root file system of an image, with an upper layer in memory that ends with
+	// the jail. It is the first mount, at /, in place of a tmpfs.
 	MountImage = "image"
 	// MountMachine is a file or directory of the jail's own that shows the machine as the limits
 	// give it, read-only. Package machine writes it.
 	MountMachine = "machine"
 )
 
-// MachineInProc reports whether files of the machine lie in the jail's proc, which then is narrowed
-// to processes only when they are there.
+// MachineInProc reports whether files of the machine are mounted in the jail's proc. Then proc is
+// narrowed to processes only after they are mounted.
 func (p Plan) MachineInProc() bool { return slices.ContainsFunc(p.Mounts, Mount.InProc) }
 
-// InProc reports whether m is a file of the machine below /proc, which has a rule.
+// InProc reports whether m is a file of the machine below /proc. The Landlock rule of /proc covers
+// it.
 func (m Mount) InProc() bool { return m.Kind == MountMachine && paths.Within("/proc", m.Target) }
 
-// MachineFile is the path in the root of what a mount of the machine shows.
+// MachineFile returns the path in the root of the source of a MountMachine.
 func (m Mount) MachineFile() string {
 	return path.Join(MachineDir, strings.TrimPrefix(m.Target, "/proc"))
 }
@@ -178,7 +177,7 @@ func (m Mount) HasSource() bool {
 	return m.Kind == MountBind || m.Kind == MountCache || m.Kind == MountImage
 }
 
-// ImageRoot returns the mount of the image that is the root; nil where the root is a tmpfs.
+// ImageRoot returns the mount of the image that is the root, or nil if the root is a tmpfs.
 func (p Plan) ImageRoot() *Mount {
 	if len(p.Mounts) > 0 && p.Mounts[0].Kind == MountImage {
 		return &p.Mounts[0]
@@ -189,14 +188,15 @@ func (p Plan) ImageRoot() *Mount {
 // A Mount is one mount of the jail's root. Everything is nosuid and nodev.
 type Mount struct {
 	Kind string `json:"kind"`
-	// Of a bind, state or image: a path of the host. Of a cache: its id, which says for whom it is kept.
+	// For a bind, state or image: a path of the host. For a cache: its id, which depends on its
+	// user.
 	Source string `json:"source,omitempty"`
-	// Of a cache, as the policy names it; of an image, its digest.
+	// For a cache, its name in the policy; for an image, its digest.
 	Name   string `json:"name,omitempty"`
 	Target string `json:"target"`
 	Write  bool   `json:"write"`
 	Exec   bool   `json:"exec"`
-	// Bytes, of a tmpfs or cache, or of the upper layer of an image.
+	// Size in bytes of a tmpfs, a cache, or the upper layer of an image.
 	Size  int64 `json:"size,omitempty"`
 	Files int64 `json:"files,omitempty"` // inodes, of a tmpfs or an upper layer
 }
@@ -206,8 +206,8 @@ func (p Plan) HostsAgent() bool {
 	return slices.ContainsFunc(p.Mounts, func(m Mount) bool { return m.Kind == MountState })
 }
 
-// GuestLandlock returns the domain of the program of an agent: that of the jail without the directory
-// of the database.
+// GuestLandlock returns the domain of an agent's program: the jail's without the directory of the
+// database.
 func (p Plan) GuestLandlock() Landlock {
 	l := p.Landlock
 	l.Rules = slices.DeleteFunc(slices.Clone(l.Rules),
@@ -215,11 +215,11 @@ func (p Plan) GuestLandlock() Landlock {
 	return l
 }
 
-// A File is made for the jail and holds nothing of the host's.
+// A File is a file that is made for the jail, with nothing of the host in it.
 type File struct {
 	Path string `json:"path"`
 	Text string `json:"text"`
-	// It is a symbolic link to that path.
+	// If set, the file is a symbolic link to this path.
 	Link string `json:"link,omitempty"`
 }
 
@@ -227,52 +227,50 @@ type File struct {
 type Workspace struct {
 	Source string `json:"source"`
 	Target string `json:"target"`
-	// Seen is the path by which the tool knows it, if that is neither Target nor what SeenPath
-	// says.
+	// Seen is the path by which the tool knows the workspace; if absent, SeenPath of Target.
 	Seen string `json:"seen,omitempty"`
 	// false: the real directory, read-only
 	Shadow bool `json:"shadow"`
-	// Programs in it may run.
+	// Native programs in it may run.
 	Exec  bool  `json:"exec,omitempty"`
 	Bytes int64 `json:"bytes,omitempty"` // of the upper layer
 	Files int64 `json:"files,omitempty"` // of the upper layer
 }
 
-// Fetch says that the jail has a socket to the fetch proxy, which hands out connections and is the
-// only way out. Without it there is no network at all. What may be asked for is shown here in the
-// words of the policy; the proxy has it from the policy itself.
+// Fetch says that the jail has a socket to the fetch proxy, its only way to the network. Allow and
+// Deny show the rules of the policy; the proxy takes them from the policy itself.
 type Fetch struct {
-	// In the words of the policy.
+	// Rules in the syntax of the policy.
 	Allow []string `json:"allow"`
-	// Always wins.
+	// Deny overrides Allow.
 	Deny   []string `json:"deny,omitempty"`
 	Limits string   `json:"limits"`
 	Mode   string   `json:"mode"` // enforce or report
-	// TLS says who ends the TLS of a tool: "intercept", the proxy with an authority of the run's
-	// own, but for hosts whose rule says opaque; or "opaque", since only a tunnel to such a host is
-	// granted and the proxy speaks TLS for everything else.
+	// TLS says who terminates a tool's TLS. "intercept": the proxy, with a certificate authority
+	// for the run, except for hosts whose rule says opaque. "opaque": the host; tunnels to such
+	// hosts are granted only, and the proxy itself speaks TLS for all other requests.
 	TLS string `json:"tls"`
 }
 
-// Landlock is the domain that jail-init puts itself into. Paths are those inside the jail.
+// Landlock is the domain that jail-init enters. Paths are paths inside the jail.
 type Landlock struct {
 	MinABI int            `json:"min_abi"`
 	Rules  []LandlockRule `json:"rules"`
-	// Scoped asks for abstract sockets and signals to be kept inside where the kernel can (ABI
-	// 6); the network and process namespaces keep them inside everywhere.
+	// Scoped restricts abstract sockets and signals to the domain if the kernel can (ABI 6). The
+	// network and PID namespaces keep them inside on every kernel.
 	Scoped bool `json:"scoped"`
-	// Network leaves TCP alone: for the fetch proxy, and for programs that may use the jail's own
-	// loopback as they like.
+	// Network does not restrict TCP: for the fetch proxy, and for programs that may use the jail's
+	// own loopback freely.
 	Network bool `json:"network,omitempty"`
-	// TCP ports that may be listened on and connected to, where network is not set and the
-	// kernel can tell (ABI 4).
+	// TCP ports that may be bound and connected to, if network is not set and the kernel can
+	// restrict TCP (ABI 4).
 	Ports []uint16 `json:"ports,omitempty"`
-	// Asks the kernel to write what is refused to the host's audit log, where it can (ABI 7);
-	// that forbids nothing more.
+	// Asks the kernel to write refusals to the host's audit log if it can (ABI 7). It restricts
+	// nothing.
 	Told bool `json:"told,omitempty"`
 }
 
-// LandlockTells is the version of Landlock from which on it can tell what it refuses (Linux 6.15).
+// LandlockTells is the first Landlock ABI that can log refusals (Linux 6.15).
 const LandlockTells = 7
 
 // A LandlockRule grants access below one path.
@@ -280,15 +278,14 @@ type LandlockRule struct {
 	Path  string `json:"path"`
 	Write bool   `json:"write"`
 	Exec  bool   `json:"exec"`
-	// Device lets what is opened below the path be asked by ioctl(2) what a device is asked; the
-	// filters say which requests there are.
+	// Device allows ioctl(2) on devices below the path. The seccomp filters restrict the requests.
 	Device bool `json:"device,omitempty"`
-	// Pipes lets sockets and pipes with a name be made below the path, and such sockets of other
-	// invocations be connected to.
+	// Pipes allows to make named pipes and Unix sockets below the path, and to connect to such
+	// sockets of other invocations.
 	Pipes bool `json:"pipes,omitempty"`
 }
 
-// A UserCount bounds a thing that the kernel counts in the jail's user namespace.
+// A UserCount is the limit of one kind of object in the jail's user namespace.
 type UserCount struct {
 	// The name of a file in /proc/sys/user, without max_ (namespaces(7), inotify(7)).
 	Name  string `json:"name"`
@@ -301,7 +298,7 @@ type Rlimit struct {
 	Value uint64 `json:"value"`
 }
 
-// Limits are those that the daemon watches, in nanoseconds and bytes.
+// Limits are the limits that the daemon enforces, in nanoseconds and bytes.
 type Limits struct {
 	// Nanoseconds.
 	Wall time.Duration `json:"wall"`
@@ -321,23 +318,23 @@ const (
 	RunnerNative = "native"
 )
 
-// Command is what runs inside, for reading: bytes of an argument that are no text are shown
-// escaped. The exact bytes travel in the invocation.
+// Command describes what runs inside, for display: bytes of an argument that are not text are
+// escaped. The invocation has the exact bytes.
 type Command struct {
 	// wasi: one module. shell: a script whose every command is a module. native: a program of
 	// the host.
 	Runner string `json:"runner"`
-	// As it was found: core-utils/grep, /path/x.wasm.
+	// The tool as it was found: core-utils/grep, /path/x.wasm.
 	Tool string `json:"tool"`
-	// Of the module, "sha256:" and hex.
+	// Digest of the module, "sha256:" and hex.
 	Digest string `json:"digest"`
 	// Args[0] is the command's name
 	Args []string `json:"args"`
 	Env  []string `json:"env"`
 	Cwd  string   `json:"cwd"`
-	// The tool has a terminal of the jail's own on its streams.
+	// The tool's streams are a terminal of the jail's own devpts.
 	Terminal bool `json:"terminal,omitempty"`
-	// Script lists the commands of a shell script, in its order.
+	// Script lists the commands of a shell script in the order of its text.
 	Script []ScriptCommand `json:"script,omitempty"`
 }
 
@@ -346,15 +343,15 @@ type ScriptCommand struct {
 	Line   uint   `json:"line"`
 	Column uint   `json:"column"`
 	Text   string `json:"text"`
-	// As it was found; absent where only a run can tell.
+	// The tool as it was found; absent if only the run determines it.
 	Tool string `json:"tool,omitempty"`
 	// Why it may not run, or that it was not found.
 	Refused string `json:"refused,omitempty"`
-	// Needs is what a command of a pulled bundle is kept to, beside the script's policy.
+	// Needs restricts a command of a pulled bundle further than the script's policy.
 	Needs *ScriptNeeds `json:"needs,omitempty"`
 }
 
-// ScriptNeeds are the hosts and the places of mounts that a bundle asks for.
+// ScriptNeeds are the hosts and mount targets that a bundle asks for.
 type ScriptNeeds struct {
 	Hosts  []string `json:"hosts"`
 	Mounts []string `json:"mounts"`
@@ -375,8 +372,8 @@ func ParseID(s string) (ID, error) {
 	return ID(s), nil
 }
 
-// Grants reports whether the domain grants all of these rights on a path of the jail, as the kernel
-// calls them ("read_file"): each by some rule above it, which is how the kernel adds them up.
+// Grants reports whether the domain grants all of the rights, by the kernel's names ("read_file"),
+// on a path of the jail. As in the kernel, the rules of all directories above the path add up.
 func (l Landlock) Grants(path string, rights []string) bool {
 	for _, right := range rights {
 		if !slices.ContainsFunc(l.Rules, func(r LandlockRule) bool {
@@ -388,8 +385,7 @@ func (l Landlock) Grants(path string, rights []string) bool {
 	return true
 }
 
-// Says is what the domain has on a path: the nearest of its rules and what that grants, for
-// reading.
+// Says describes, for display, the rule of the domain that is nearest to path and what it grants.
 func (l Landlock) Says(path string) string {
 	var nearest *LandlockRule
 	for i, r := range l.Rules {
@@ -427,6 +423,6 @@ func (r LandlockRule) grants(right string) bool {
 	case "make_fifo", "make_sock", "resolve_unix":
 		return r.Pipes
 	}
-	// Devices are never made, and of newer rights no rule speaks.
+	// No rule grants to make devices, or rights that are unknown here.
 	return false
 }

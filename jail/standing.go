@@ -32,8 +32,8 @@ func (p Plan) Elsewhere(id ID, base uint32) Plan {
 	return p
 }
 
-// leafName is the name of a jail's control group. An ID can be asked for twice, also of two
-// daemons; nobody else has the range of ids while this jail lives.
+// leafName returns the name of a jail's cgroup. The base makes it unique: an ID can be requested
+// twice, also of two daemons, but the range of ids belongs to one live jail.
 func leafName(id ID, base uint32) string {
 	return fmt.Sprintf("%s.%d", id, (base-FirstBase)/BaseSize)
 }
@@ -66,8 +66,8 @@ func (p Plan) Standing() Plan {
 	return p
 }
 
-// In is the plan of the same run in a jail that stands already, made by the plan standing. It is
-// false if the kernel was told anything else of that jail than this plan says.
+// In returns the plan of this run for the existing jail that was made by the plan standing. It
+// reports false if the kernel settings of the two plans differ.
 func (p Plan) In(standing Plan) (Plan, bool) {
 	if !reflect.DeepEqual(p.Standing(), standing.Standing()) {
 		return Plan{}, false
@@ -75,7 +75,7 @@ func (p Plan) In(standing Plan) (Plan, bool) {
 	return p.Elsewhere(standing.ID, standing.IDs.Base).named(p.ID), true
 }
 
-// named gives back the run's own name, which the kernel is not told.
+// named returns p with the ID of the run. The kernel does not know the ID.
 func (p Plan) named(id ID) Plan {
 	p.ID = id
 	return p

@@ -59,7 +59,8 @@ func (d *Denials) List() []Denial {
 	return out
 }
 
-// Cut returns a text of more than most bytes as its first whole characters in so many bytes, and "…".
+// Cut returns s, or if it is longer than most bytes, its first whole characters in most bytes and
+// "…".
 func Cut(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -67,8 +68,8 @@ func Cut(s string, most int) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// Printable is Cut, and escapes unprintable characters, so that bytes chosen by a tool can stand in
-// a record and on a terminal.
+// Printable cuts s like Cut and escapes unprintable characters, so that text that a tool chose is
+// safe in records and on terminals.
 func Printable(s string, most int) string {
 	s = Cut(s, most)
 	if utf8.ValidString(s) && !strings.ContainsFunc(s,
@@ -80,20 +81,21 @@ func Printable(s string, most int) string {
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
 }
 
-// LimitMet is a limit that the tool reached by a failed call, and that is not visible from outside.
-// The report comes from inside, so the host takes the limit itself from the policy.
+// LimitMet is a limit that made a call of the tool fail, which is not visible from outside. The
+// report comes from inside, so the host takes the value of the limit from the policy.
 type LimitMet struct {
 	// As in the policy: open_files, file_size, workspace, workspace_files.
 	Name string `json:"name"`
-	// The most that was in use when it was met.
+	// The highest use when the limit was reached.
 	Peak  int64 `json:"peak"`
 	Count int64 `json:"count"` // how often
 }
 
-// LimitsMet collects them, each once. Its zero value is ready; it is for one goroutine.
+// LimitsMet holds one LimitMet for each name. The zero value is ready to use; it is for one
+// goroutine.
 type LimitsMet []LimitMet
 
-// Add counts a reached limit, or the count of another LimitsMet.
+// Add adds m to the entry with its name.
 func (l *LimitsMet) Add(m LimitMet) {
 	for i := range *l {
 		if known := &(*l)[i]; known.Name == m.Name {

@@ -16,16 +16,16 @@ type Order struct {
 	// Compile asks for the compiled form of the module on standard output, in place of a run.
 	Compile    bool       `json:"compile,omitempty"`
 	Invocation Invocation `json:"invocation"`
-	// Prepare only loads the module, for an order that follows. It has nothing of a run.
+	// Prepare only loads the module, for an order that follows. Fields about a run are not set.
 	Prepare bool `json:"prepare,omitempty"`
-	// Prepared: the module is that of the order before, with Prepare. The host has compared their
-	// digests.
+	// Prepared says that the module is the one of the previous order, with Prepare. The host has
+	// compared the digests.
 	Prepared bool `json:"prepared,omitempty"`
-	// Script is run in place of one tool. The invocation is then that of each of its commands, less
-	// what the script sets itself, and the order comes with as many modules as its commands name.
+	// Script is run in place of one tool. Its commands get the invocation, except what the script
+	// sets itself. The order comes with the modules that the commands name.
 	Script *Script `json:"script,omitempty"`
-	// Native is a program of the host, which is run in place of a module. Of the invocation it
-	// takes arguments, environment and directory.
+	// Native is a host program to run in place of a module. It uses only the arguments, environment
+	// and directory of the invocation.
 	Native *Native `json:"native,omitempty"`
 	// Agent says that the module or program is the guest of an agent. Standard input and output then
 	// carry the frames of package agent, and the guest has only the standard error.
@@ -39,7 +39,7 @@ type Order struct {
 	// NoInput gives a program of the host /dev/null as its standard input, in place of the
 	// descriptor. Programs such as rg read a pipe where they would search the directory.
 	NoInput bool `json:"no_input,omitempty"`
-	// Serve makes jail-init the shared engine of a session: instead of one run, it carries out the
+	// Serve makes jail-init the shared engine of a session: instead of one run, it executes the
 	// Calls that follow until the control socket is closed.
 	Serve bool `json:"serve,omitempty"`
 	// Passed is the number of descriptors that jail-init has had since its start (control.InitPassed)
@@ -71,13 +71,13 @@ type Reply struct {
 	Answer Answer `json:"answer"`
 }
 
-// Agent is what the host of an agent needs.
+// Agent holds the parameters of the host of an agent.
 type Agent struct {
 	// ID is agent:USER:NAME.
 	ID string `json:"id"`
-	// Bindings are those that the guest has.
+	// Bindings are the names of the bindings that the guest may call.
 	Bindings []string `json:"bindings"`
-	// Imports are those that its module may import: those, or of a facet all.
+	// Imports are the bindings that its module may import: Bindings, or for a facet all.
 	Imports []string `json:"imports"`
 	// Dir is the directory of the database in the jail, which has at most Size bytes.
 	Dir  string `json:"dir"`
@@ -94,9 +94,8 @@ type Agent struct {
 	Landlock *jail.Landlock `json:"landlock,omitempty"`
 }
 
-// SignalTerminate is the signal, SIGPWR, by which the host asks process 1 of a jail to have its
-// other processes end by themselves. Process 1 of a program of the host takes it; it is one that a
-// program does not send to its parent by accident.
+// SignalTerminate is SIGPWR, by which the host asks process 1 of a native jail to send SIGTERM to
+// all other processes. Programs do not send it to their parent by accident.
 const SignalTerminate = 30
 
 // Native names the program and its terminal.
@@ -127,7 +126,7 @@ type Script struct {
 	Params Texts  `json:"params,omitempty"` // $1 and on
 	// Commands are those that policy allows, by the name that the script calls them by.
 	Commands map[string]Command `json:"commands"`
-	// Refused are those that it does not, each with the rule.
+	// Refused maps the commands that policy refuses to the rule.
 	Refused map[string]string `json:"refused,omitempty"`
 	// Concurrent bounds the tools that run at one time.
 	Concurrent int `json:"concurrent"`
@@ -135,7 +134,8 @@ type Script struct {
 
 // Command names the module of a command.
 type Command struct {
-	// Its place among the descriptors, and its directory below the cache directory.
+	// The index of the module's descriptor, and the name of its directory below the cache
+	// directory.
 	Module int `json:"module"`
 	// args[0], as the module knows itself
 	Name   string `json:"name"`
@@ -191,7 +191,7 @@ const (
 func (e *StartError) Error() string { return e.Op + " " + e.Path + ": " + e.Err.Error() }
 func (e *StartError) Unwrap() error { return e.Err }
 
-// FailureAnswer is the answer of a run that the error ended before its tool did.
+// FailureAnswer returns the answer of a run that failed with err before its tool ended.
 func FailureAnswer(report *Report, err error) Answer {
 	a := Answer{Report: report, Failure: err.Error()}
 	if e, ok := errors.AsType[*StartError](err); ok && e.Op == OpCwd {

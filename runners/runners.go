@@ -105,7 +105,7 @@ type MemoryRefused struct {
 
 // Usage is the resource usage of a run.
 type Usage struct {
-	// Reading the compiled module, or compiling it.
+	// The time to read the compiled module, or to compile it.
 	LoadNanos  int64 `json:"load_ns"`
 	RunNanos   int64 `json:"run_ns"`
 	MemoryPeak int64 `json:"memory_peak"` // bytes of linear memory
@@ -138,7 +138,7 @@ type Kept struct {
 // Report is how a run ended.
 type Report struct {
 	ExitCode int `json:"exit_code"`
-	// That ended a program of the host; ExitCode is then 128 and its number.
+	// The signal that ended a host program, or 0. ExitCode is then 128 plus the signal.
 	Signal int `json:"signal,omitempty"`
 	// LeftProcesses is how many processes a program of the host left behind, which were killed.
 	LeftProcesses int64          `json:"left_processes,omitempty"`
@@ -152,6 +152,6 @@ type Report struct {
 	Stopped string `json:"stopped,omitempty"`
 	// Kept is what a shell leaves to later invocations of its session, if the order asks for it.
 	Kept *Kept `json:"kept,omitempty"`
-	// By a script, sorted by name.
+	// The commands that a script ran, sorted by name.
 	Executed []Executed `json:"executed,omitempty"`
 }

@@ -17,11 +17,11 @@ var errInvocation = errors.New("bad invocation")
 // bounds those of a native program.
 const MaxArgBytes = 2 << 20
 
-// checks each look at one thing and return one sentence about it.
+// checks are the parts of Validate. Each returns an error for one kind of problem.
 var checks = [...]func(*Invocation) error{checkArgs, checkEnv, checkMounts, checkCwd, checkLayout,
 	checkLimits}
 
-// Validate reports the first thing that is wrong with the invocation.
+// Validate returns an error for the first thing that is wrong with the invocation.
 func (inv *Invocation) Validate() error {
 	for _, check := range checks {
 		if err := check(inv); err != nil {
@@ -114,7 +114,7 @@ func checkLimits(inv *Invocation) error {
 	return nil
 }
 
-// FilesTarget is where a tool that is a module finds the files of its order, read-only.
+// FilesTarget is the directory in which a module finds the files of its order, read-only.
 const FilesTarget = "/agent"
 
 // Bounds of the files of an order.
@@ -123,7 +123,8 @@ const (
 	MaxFilesBytes = 1 << 20
 )
 
-// CheckFiles returns what is wrong with the files of an order: their names are relative paths.
+// CheckFiles returns an error for invalid files of an order: names that are not clean relative
+// paths, or too large or too many files.
 func CheckFiles(files map[string][]byte) error {
 	if len(files) > MaxFiles {
 		return fmt.Errorf("%d files, more than %d", len(files), MaxFiles)

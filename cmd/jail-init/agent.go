@@ -23,7 +23,7 @@ import (
 	wasiguest "github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
-// hostAgent hosts the agent that is the module or the program of the order.
+// hostAgent runs the order's module or program as the guest of an agent.
 func hostAgent(ctx context.Context, order runners.Order, conn *control.Conn, modules [][]byte,
 	ready *wasiguest.Loaded, proxy *wasiguest.Proxy) (int, runners.Answer) {
 	a := order.Agent
@@ -65,9 +65,8 @@ func hostAgent(ctx context.Context, order runners.Order, conn *control.Conn, mod
 	return code, answer
 }
 
-// loadMeanwhile loads the module of an agent, unless that was done before or the agent is a
-// program. The function that it returns waits for the module. Until then the database is opened and
-// jail-agentd answers; no code of the module runs.
+// loadMeanwhile loads an agent's module in the background, unless it is loaded or the agent is a
+// program. The returned function waits for the module. No code of the module runs before.
 func loadMeanwhile(order runners.Order, modules [][]byte,
 	ready *wasiguest.Loaded) func() (*wasiguest.Loaded, error) {
 	if ready != nil || order.Native != nil {
@@ -83,8 +82,8 @@ func loadMeanwhile(order runners.Order, modules [][]byte,
 	return load
 }
 
-// runGuest runs a module as the guest of an agent. Its streams are the standard error; those of a
-// program that runs once are reported.
+// runGuest runs a module as the guest of an agent. Its output goes to standard error; the output of
+// a program that runs once is reported instead.
 func runGuest(ctx context.Context, order runners.Order, load func() (*wasiguest.Loaded, error),
 	h *host.Host, streams *host.Streams) (int, runners.Answer) {
 	ctx = wasiguest.WithAgent(ctx, wasiguest.Agent{Host: h, Bindings: order.Agent.Imports,
@@ -105,15 +104,15 @@ func runGuest(ctx context.Context, order runners.Order, load func() (*wasiguest.
 	return answerOf(loaded.Run(ctx, order.Invocation, nil, out, errOut))
 }
 
-// warm readies the database engine before the agent is there. An agent can do without.
+// warm uses the database engine once, before an agent needs it. An error has no effect.
 func warm() { _ = store.Warm(context.Background()) }
 
-// tidy gives back the memory that a prewarmed jail has used, which an agent would keep for as long
-// as it is awake. It is called before any code of the module runs, and never later: a module that
-// loops does not let a collection of garbage end.
+// tidy returns unused memory of a prewarmed jail to the kernel, since an agent may be awake for
+// long. It must be called before the module runs: a looping module would block the garbage
+// collection.
 func tidy() { debug.FreeOSMemory() }
 
-// withAgent returns the environment of an agent's guest.
+// withAgent returns env with the variables of an agent's guest.
 func withAgent(env []string, bindings []string, w agent.Wake) []string {
 	config := cmp.Or(string(w.Config), "{}")
 	own := []string{"AGENT_ID=" + w.AgentID, "CHANNEL=" + w.Channel, "HANDLE=" + w.Handle,

@@ -49,8 +49,8 @@ func containerModule(fd string, env []string) int {
 	return report.ExitCode
 }
 
-// endBySignal has the signals that end a process end this one. A module handles none, and the kernel
-// ends process 1 of a namespace only by a handler of its own (pid_namespaces(7)).
+// endBySignal installs handlers with which the usual signals end this process. Modules have no
+// handlers, and the kernel ignores signals without a handler for process 1 (pid_namespaces(7)).
 func endBySignal() {
 	ends := make(chan os.Signal, 1)
 	signal.Notify(ends, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)

@@ -39,7 +39,7 @@ func carryOut(ctx context.Context, order runners.Order, modules [][]byte,
 	return answerOf(wasiguest.Run(ctx, order.Invocation, modules[0], os.Stdin, os.Stdout, errOut))
 }
 
-// answerOf returns the exit code and the answer of a run that ended so.
+// answerOf returns jail-init's exit code and answer for the results of a run.
 func answerOf(report runners.Report, err error) (int, runners.Answer) {
 	if err != nil {
 		return failureCode, runners.FailureAnswer(&report, err)
@@ -47,8 +47,8 @@ func answerOf(report runners.Report, err error) (int, runners.Answer) {
 	return report.ExitCode, runners.Answer{Report: &report}
 }
 
-// compile writes the compiled form of the module to out: a line with its path below the cache
-// directory, and its bytes.
+// compile compiles the module and writes to out a line with the entry's path below the cache
+// directory, and the bytes of the entry.
 func compile(inv runners.Invocation, module []byte, out io.Writer) error {
 	if err := os.Mkdir(inv.CacheDir, 0o700); err != nil {
 		return err
@@ -109,9 +109,8 @@ func (p *prepared) of(order runners.Order) *wasiguest.Loaded {
 	return p.loaded
 }
 
-// runNative runs a program of the host. Meanwhile the control socket carries only sizes of its
-// terminal. host takes the connections of a program that is the guest of an agent; it is nil for
-// others.
+// runNative runs a host program. Meanwhile the control socket carries only sizes of its terminal.
+// host serves the connections of an agent's program and is nil for others.
 func runNative(order runners.Order, conn *control.Conn, proxy *wasiguest.Proxy,
 	host native.Host) (int, runners.Answer) {
 	sizes := func() (size runners.Terminal, err error) {

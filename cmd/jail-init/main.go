@@ -72,8 +72,8 @@ func run(args, env []string) int {
 	return code
 }
 
-// receive reads the order, with the modules and the control socket of the fetch proxy. Afterwards
-// only stdio, the control socket and that socket are open.
+// receive reads the order, its modules and the socket of the fetch proxy. Afterwards only the
+// streams, the control socket and that socket are open.
 func receive(conn *control.Conn, ready *prepared) (runners.Order, [][]byte, *wasiguest.Proxy,
 	error) {
 	var order runners.Order
@@ -130,7 +130,7 @@ func receive(conn *control.Conn, ready *prepared) (runners.Order, [][]byte, *was
 	return order, modules, proxy, nil
 }
 
-// writeFiles puts the files of an order where the tool is shown them.
+// writeFiles writes the files of an order to the directory that the tool sees.
 func writeFiles(files map[string][]byte) error {
 	for name, text := range files {
 		to := path.Join(jail.FilesDir, name)
@@ -157,8 +157,8 @@ func readModule(f *os.File) ([]byte, error) {
 	return module, nil
 }
 
-// mapModule maps a module that jaild has sealed, which nobody can change or cut short meanwhile. The
-// caller unmaps it when it is loaded: its memory is none of the jail's.
+// mapModule maps a module into memory. jaild has sealed the file, so nobody can change or truncate
+// it. The caller unmaps it after loading.
 func mapModule(f *os.File) ([]byte, error) {
 	size, err := sizeOf(f)
 	if err != nil || size == 0 {

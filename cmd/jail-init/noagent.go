@@ -17,8 +17,8 @@ func warm() {}
 // tidy does nothing: the process ends with its tool.
 func tidy() {}
 
-// hostAgent hosts no agent: that takes the program that is built with the tag agents, so that no
-// other jail has a database engine in it.
+// hostAgent always fails. Only the program that is built with the tag agents can host agents, so
+// that no other jail contains a database engine.
 func hostAgent(context.Context, runners.Order, *control.Conn, [][]byte, *wasiguest.Loaded,
 	*wasiguest.Proxy) (int, runners.Answer) {
 	return failureCode, runners.FailureAnswer(nil,

@@ -13,16 +13,16 @@ import (
 	wasiguest "github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
-// An engine carries out the invocations of one session, each as an instance of its module with a
-// memory, descriptors and a file view of its own, on a thread of its own. They share the process,
-// so a fault of the process ends all of them; the host then starts a new one.
+// An engine runs the invocations of one session, each as an instance of its module with its own
+// memory, descriptors, file view and thread. A crash of the process ends all of them; the host then
+// starts a new one.
 type engine struct {
 	conn *control.Conn
 	// sending is held while a reply is sent.
 	sending sync.Mutex
 
 	mu sync.Mutex
-	// running has what cancels each invocation.
+	// running maps the ids of running calls to their cancel functions.
 	running map[uint64]context.CancelFunc
 	// loaded are the modules by their cache directories. The host gives each module a directory of
 	// its own, and never gives that directory another one.
@@ -36,8 +36,8 @@ type loading struct {
 	err    error
 }
 
-// serve carries out calls until the host closes the socket. The host ends the process by then, so
-// that nothing waits for the invocations that still run.
+// serve runs calls until the host closes the socket, and returns the exit code. It does not wait
+// for running invocations, since the host ends the process then.
 func serve(conn *control.Conn) int {
 	// The process lives on after an invocation, so its garbage must not.
 	debug.SetGCPercent(100)
@@ -70,8 +70,8 @@ func (e *engine) cancel(id uint64) {
 	}
 }
 
-// carryOut runs one call and replies. The call's descriptors are closed before the reply, so that
-// the host then reads the end of the streams.
+// carryOut runs one call and sends the reply. It closes the call's descriptors before, so that the
+// host then reads the end of the streams.
 func (e *engine) carryOut(ctx context.Context, call runners.Call, files []*os.File) {
 	report, err := e.invoke(ctx, call, files)
 	control.CloseAll(files)
@@ -88,7 +88,7 @@ func (e *engine) carryOut(ctx context.Context, call runners.Call, files []*os.Fi
 	}
 }
 
-// callFiles is how many descriptors a call has with its module, beside the proxy's.
+// callFiles is the number of descriptors of a call, without the fetch proxy's.
 const callFiles = 4
 
 func (e *engine) invoke(ctx context.Context, call runners.Call, files []*os.File) (runners.Report,

@@ -17,10 +17,10 @@ import (
 	"github.com/jail-sandbox/jail/jail/oci"
 )
 
-// askPatience is how long jaild may take to decide.
+// askPatience is the timeout of a request to jaild.
 const askPatience = time.Minute
 
-// socket is where jaild listens.
+// socket returns the path of jaild's socket.
 func socket() string {
 	if s := os.Getenv("JAIL_SOCKET"); s != "" {
 		return s
@@ -31,12 +31,12 @@ func socket() string {
 	return "/run/jail/jail.sock"
 }
 
-// hinted is an error of jaild's with what to do about it.
+// hinted is an error of jaild with a hint of what to do about it.
 type hinted struct{ message, hint string }
 
 func (h *hinted) Error() string { return h.message }
 
-// ask sends a request to jaild. Without an answer there is no container.
+// ask sends in to jaild by POST to path and decodes the response into out.
 func ask(path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -72,7 +72,7 @@ func ask(path string, in, out any) error {
 	return nil
 }
 
-// cause takes the method and the address from an error of net/http, which say nothing here.
+// cause returns the text of an error of net/http without the method and the address.
 func cause(err error) string {
 	_, last, _ := strings.Cut(err.Error(), ": ")
 	return last
@@ -94,8 +94,8 @@ func report(p oci.Plan, r oci.Made) error {
 	return ask(oci.PathContainers+"/"+string(p.ID)+oci.ReportSuffix, r, nil)
 }
 
-// reportDeleted gives jaild the time to read the usage of a container that has stopped. Without jaild
-// the container is deleted all the same.
+// reportDeleted tells jaild that a container has stopped and waits until jaild has read its usage.
+// Errors are ignored: the container is deleted without jaild too.
 func reportDeleted(p oci.Plan) { _ = report(p, oci.Made{Deleted: true}) }
 
 func askExec(p oci.Plan, process specs.Process) (granted specs.Process, err error) {

@@ -37,7 +37,8 @@ func (f *ioFlags) addDetach(flags *flag.FlagSet) {
 	flags.BoolVar(&f.detach, "d", false, "")
 }
 
-// process returns what is started, with its descriptors. done closes those that are its alone.
+// process returns the process to start, with its descriptors. Call done to close them after the
+// start.
 func (f *ioFlags) process(spec specs.Process, init bool) (p runc.Process, done func(), err error) {
 	p, done = runc.Process{Spec: spec, Init: init}, func() {}
 	switch {
@@ -66,7 +67,7 @@ func (f *ioFlags) process(spec specs.Process, init bool) (p runc.Process, done f
 	return p, func() { p.Console.Close() }, nil
 }
 
-// writePid writes the number of a process as a whole.
+// writePid atomically writes the PID to the file of --pid-file, if given.
 func (f *ioFlags) writePid(pid int) error {
 	if f.pidFile == "" {
 		return nil
@@ -82,7 +83,7 @@ type createFlags struct {
 	ioFlags
 	bundle  string
 	options runc.CreateOptions
-	// keep leaves the container of run after its end.
+	// keep makes run keep the container after its end.
 	keep bool
 }
 
@@ -125,7 +126,7 @@ func create(g global, args []string) (int, error) {
 	return 0, err
 }
 
-// made is a container whose process waits.
+// made is a created container, whose process waits for Start.
 type made struct {
 	container *runc.Container
 	wait      func() (*os.ProcessState, error)
@@ -133,9 +134,9 @@ type made struct {
 
 func (m made) ended() { reportDeleted(m.container.Plan) }
 
-// make makes a container as jaild plans it. On error nothing of it is left.
+// make requests a plan from jaild and makes the container. On error nothing of it is left.
 func (f *createFlags) make(g global, id string) (m made, err error) {
-	// libcontainer takes the bundle from there.
+	// libcontainer takes the bundle from the working directory.
 	if err := os.Chdir(f.bundle); err != nil {
 		return m, fmt.Errorf("bundle: %w", err)
 	}
@@ -198,15 +199,15 @@ func (f *createFlags) make(g global, id string) (m made, err error) {
 	if err != nil {
 		return m, err
 	}
-	// From here on jaild puts the end on record, and a report is not sent twice.
+	// From here on jaild records the end itself.
 	if err := report(plan, oci.Made{PID: pid, Cgroups: cgroups}); err != nil {
 		return m, err
 	}
 	return m, f.writePid(pid)
 }
 
-// ownNamespaces refuses a process in a namespace of jail-oci's, which is the host's: the path of a
-// namespace that is joined may lead there.
+// ownNamespaces returns an error if process pid shares a namespace with jail-oci, that is with the
+// host: the path of a joined namespace may lead there.
 func ownNamespaces(pid int) error {
 	for _, kind := range []string{"cgroup", "ipc", "mnt", "net", "pid", "uts"} {
 		has, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
@@ -221,7 +222,7 @@ func ownNamespaces(pid int) error {
 	return nil
 }
 
-// sources are the files that binds show, by their targets.
+// sources maps the targets of binds to their open sources.
 type sources map[string]*os.File
 
 func (s sources) close() {
@@ -230,7 +231,8 @@ func (s sources) close() {
 	}
 }
 
-// request reads config.json, and looks at what of the host it names.
+// request reads config.json of a bundle, opens the sources of its binds and returns the request for
+// jaild.
 func request(id, bundle string) (r oci.Request, opened sources, err error) {
 	r = oci.Request{Container: id, Bundle: bundle}
 	text, err := os.ReadFile("config.json")
@@ -272,7 +274,7 @@ func request(id, bundle string) (r oci.Request, opened sources, err error) {
 	return r, opened, nil
 }
 
-// rootOf refuses a root that is a link, or the host's.
+// rootOf returns the path of the container's root. A link, or the host's root, is an error.
 func rootOf(bundle, path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(bundle, path)
@@ -296,8 +298,7 @@ func rootOf(bundle, path string) (string, error) {
 	return path, nil
 }
 
-// rootNames are the directories and files in the root of an image. What a link there leads to is one
-// of them, or not in the image.
+// rootNames returns the directories and files in the root of an image, without links.
 func rootNames(root string) ([]string, error) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -312,7 +313,7 @@ func rootNames(root string) ([]string, error) {
 	return names, nil
 }
 
-// runContainer carries a container from its creation to its end.
+// runContainer is the command run: it creates and starts a container and waits for its end.
 func runContainer(g global, args []string) (int, error) {
 	var f createFlags
 	id, err := f.parse("run", args)
@@ -352,7 +353,7 @@ func runContainer(g global, args []string) (int, error) {
 	return code, m.container.Delete(false, m.ended)
 }
 
-// exitCode is that of a process, of a signal 128 and its number.
+// exitCode returns the exit code of a process, or 128 plus the number of its signal.
 func exitCode(state *os.ProcessState) int {
 	if state == nil {
 		return exitFailed
@@ -363,7 +364,7 @@ func exitCode(state *os.ProcessState) int {
 	return state.ExitCode()
 }
 
-// words joins the values of a flag that is given several times.
+// words is a flag.Value that collects the values of a repeated flag.
 type words []string
 
 func (w *words) String() string { return strings.Join(*w, " ") }

@@ -18,7 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/runc"
 )
 
-// most is more arguments than any command line has.
+// most is for commands with any number of arguments.
 const most = math.MaxInt
 
 // execute runs one more process in a container, as jaild grants it.
@@ -125,7 +125,7 @@ func readProcess(path string) (p specs.Process, err error) {
 	return p, nil
 }
 
-// overridden is the first process of the container, with what the command line says otherwise.
+// overridden returns the container's process with the overrides of the command line.
 func overridden(plan oci.Plan, args []string, cwd, user string, env []string, tty bool) (specs.Process,
 	error) {
 	p := *plan.Spec.Process

@@ -42,7 +42,7 @@ func state(g global, args []string) (int, error) {
 	return 0, printJSON(g.stdout, s)
 }
 
-// acting is the command of a name that does one thing to a container.
+// acting returns the command name, which calls do with the container.
 func acting(name string, do func(*runc.Container) error) func(global, []string) (int, error) {
 	return func(g global, args []string) (int, error) {
 		c, err := load(g, name, args)
@@ -127,7 +127,7 @@ func ps(g global, args []string) (int, error) {
 	return 0, w.Flush()
 }
 
-// shown escapes what is no printable text: the words are a process's own.
+// shown escapes unprintable characters in text that a process chose.
 func shown(text string) string {
 	q := strconv.QuoteToGraphic(text)
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)

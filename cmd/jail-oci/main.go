@@ -1,5 +1,5 @@
-// Command jail-oci is an OCI runtime: container engines start it in place of runc. It makes the
-// container that jaild has planned, and nothing without a plan.
+// Command jail-oci is an OCI runtime, which container engines start in place of runc. It makes
+// containers only by a plan of jaild.
 package main
 
 import (
@@ -100,7 +100,7 @@ type global struct {
 	stdout     io.Writer
 }
 
-// A usageError is the caller's fault.
+// A usageError is an error in the command line.
 type usageError struct{ error }
 
 func misused(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
@@ -123,7 +123,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	systemd := flags.Bool("systemd-cgroup", false, "")
 	version := flags.Bool("version", false, "")
 	flags.BoolVar(version, "v", false, "")
-	// Engines name it where they are rootless.
+	// Rootless engines pass this flag.
 	rootless := flags.String("rootless", "auto", "")
 	err := flags.Parse(args)
 	switch {
@@ -220,7 +220,7 @@ func dispatch(g global, rootless string, args []string) (int, error) {
 	return command(g, args[1:])
 }
 
-// initPath finds jail-init where a build and an installation have it.
+// initPath returns the path of jail-init in a build or an installation.
 func initPath() (string, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -236,8 +236,8 @@ func initPath() (string, error) {
 	return "", fmt.Errorf("jail-init is not there: install it beside jail-oci: %w", err)
 }
 
-// parse reads the flags of a command, which stand before its arguments, as runc has them. Of these
-// there are at least one, the id of a container, unless most is 0.
+// parse parses the flags of a command and returns its arguments, at most most. Unless most is 0, at
+// least one, the id of a container, is needed.
 func parse(flags *flag.FlagSet, args []string, most int) ([]string, error) {
 	flags.SetOutput(io.Discard)
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -256,7 +256,7 @@ func parse(flags *flag.FlagSet, args []string, most int) ([]string, error) {
 	return rest, nil
 }
 
-// validID reports whether an id is a name for a directory.
+// validID reports whether id is a valid container id, which is used as a directory name.
 func validID(id string) bool {
 	return id != "." && id != ".." && id != "" && len(id) <= 1024 &&
 		!slices.ContainsFunc([]byte(id), func(c byte) bool {

@@ -56,7 +56,7 @@ func (s *standing) do(conn *control.Conn, ask request) error {
 	return sendDone(conn, nil)
 }
 
-// sendDone says that a request was carried out, or why not.
+// sendDone sends a Done with the error of a request, if any.
 func sendDone(conn *control.Conn, err error) error {
 	done := control.Done{}
 	if err != nil {

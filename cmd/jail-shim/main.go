@@ -176,7 +176,7 @@ func serve(conn *control.Conn) error {
 	if err != nil {
 		_ = jail.Kill()
 	}
-	// Where it fails the files stay as they are.
+	// If it fails, the files are not updated any more.
 	go func() { _ = jail.Refresh(ended) }()
 	exited, waitErr := answer(conn, &standing{jail, order}, asked, ended)
 	select {
@@ -223,8 +223,8 @@ func restrictions(p jail.Plan, filter, outside []byte,
 	return first, second
 }
 
-// sorted says what the descriptors of an order are. The proxy is the control socket of the fetch
-// proxy, if it stays here.
+// sorted assigns the descriptors of an order to their uses. proxy is the control socket of the
+// fetch proxy if jail-shim keeps it, else nil.
 func sorted(o control.Order, all []*os.File) (toInit *control.Conn, files runc.Files, proxy *os.File,
 	err error) {
 	if len(all) < control.ShimBinds+o.Frozen+o.Passed {
@@ -249,14 +249,13 @@ func sorted(o control.Order, all []*os.File) (toInit *control.Conn, files runc.F
 	}, proxy, nil
 }
 
-// agentSlack is how much later than asked for the kernel may wake a thread of the host of an agent
-// (PR_SET_TIMERSLACK, prctl(2)). The default is 50 µs. While anything happens in a Go program, a
-// thread of its runtime sleeps for 20 µs again and again to look after the others, and an agent is
-// awake for hours: with the default this took a third of the processor time of an event.
+// agentSlack is the timer slack of an agent's host (PR_SET_TIMERSLACK, prctl(2)); the default is 50
+// µs. While a Go program is active, a thread of its runtime sleeps repeatedly for 20 µs, which with
+// the default took a third of the CPU time of an event.
 const agentSlack = 500 * time.Microsecond
 
-// slacken gives the threads of a process agentSlack. The threads that they make, and what they
-// execute, inherit it. Without it the process takes more processor time, and nothing else changes.
+// slacken sets agentSlack on all threads of a process. New threads and executed programs inherit
+// it. Errors are ignored, since only CPU time depends on it.
 func slacken(pid int) {
 	// The pattern is a proper one.
 	tasks, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*")
@@ -266,8 +265,8 @@ func slacken(pid int) {
 	}
 }
 
-// awaitOuter waits until jail-init has restricted itself. A runtime that failed has exit codes of its
-// own, which must not be taken for those of a tool.
+// awaitOuter waits until jail-init has restricted itself, so that the exit code of a failed runtime
+// is not taken for the tool's.
 func awaitOuter(r *refusals, jail *runc.Jail, toInit *control.Conn) error {
 	<-r.settled
 	if r.begun() {
@@ -281,9 +280,8 @@ func awaitOuter(r *refusals, jail *runc.Jail, toInit *control.Conn) error {
 		"the runtime ended before the jail stood%s", jail.Explain())}
 }
 
-// serveStreams answers for the proxy of the run over one socket, whose other end it returns. From
-// then on this process collects garbage, which it does not as long as it only serves one jail: what
-// the streams carry would fill the memory of the host.
+// serveStreams serves the run's fetch proxy over one multiplexed socket and returns the other end.
+// It turns the garbage collector on, since the data of the streams would fill the host's memory.
 func serveStreams(proxy *os.File) (*os.File, error) {
 	debug.SetGCPercent(100)
 	own, inside, err := control.Pair("streams")

@@ -15,7 +15,7 @@ import (
 // refusals counts the system calls that the inner filter of this shim's jail refused.
 type refusals struct {
 	listener atomic.Pointer[libseccomp.Listener]
-	// silent is set where the filter is in force and has no listener.
+	// silent is set when a filter without a listener is in force.
 	silent atomic.Bool
 	// settled is closed when the filter is in force, or will never be.
 	settled chan struct{}

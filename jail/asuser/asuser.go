@@ -1,5 +1,5 @@
-// Package asuser opens what a caller names with the caller's own file rights, so that a daemon that
-// runs as root is nobody's key to files that they could not open themselves (the confused deputy).
+// Package asuser opens files that a caller names with the caller's own file rights, so that no user
+// can make a daemon that runs as root open files that they may not (the confused deputy problem).
 package asuser
 
 import (
@@ -29,8 +29,7 @@ var (
 	ErrTooLarge   = errors.New("file is too large")
 )
 
-// OpenDir opens a directory to be named by its descriptor; the caller must be allowed to list and
-// to enter it.
+// OpenDir opens a directory for reading. The caller must be allowed to list it.
 func (c Caller) OpenDir(path string) (*os.File, error) {
 	return c.open(nil, path, syscall.O_DIRECTORY|syscall.O_RDONLY)
 }
@@ -40,17 +39,18 @@ func (c Caller) Open(path string) (*os.File, error) {
 	return c.open(nil, path, readable)
 }
 
-// Do runs f with the caller's file rights, for a look at several names one after the other. f must
-// start no goroutine that needs them.
+// Do runs f on a thread with the caller's file rights and returns its error. f must not start a
+// goroutine that needs them.
 func (c Caller) Do(f func() error) error { return sys.AsUser(c.UID, c.GID, c.Groups, f) }
 
-// OpenIn opens a file below a directory for reading, and not one that is a symbolic link. It does not
-// wait for the other end of a FIFO.
+// OpenIn opens the file name below dir for reading. A symbolic link as the last component is an
+// error. It does not wait for the other end of a FIFO.
 func (c Caller) OpenIn(dir *os.File, name string) (*os.File, error) {
 	return c.open(dir, name, syscall.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW)
 }
 
-// Named is Caller.Open with the rights that the thread has: it is for the function of Do.
+// Named opens a file as Caller.Open does, with the rights of the calling thread. It is for
+// functions that Do runs.
 func Named(path string) (*os.File, error) { return sys.OpenNamed(nil, path, readable) }
 
 // CheckNamed returns the error of Named for a path that need not be readable.
@@ -66,7 +66,7 @@ func (c Caller) open(dir *os.File, path string, flags int) (f *os.File, err erro
 	return f, err
 }
 
-// OpenFile opens a regular file to be read.
+// OpenFile opens a regular file for reading. The error for another kind of file is ErrNotRegular.
 func (c Caller) OpenFile(path string) (*os.File, fs.FileInfo, error) {
 	f, err := c.Open(path)
 	if err != nil {
@@ -83,7 +83,8 @@ func (c Caller) OpenFile(path string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// ReadFile reads a regular file of at most limit bytes.
+// ReadFile returns the content of a regular file. The error for more than limit bytes is
+// ErrTooLarge.
 func (c Caller) ReadFile(path string, limit int64) ([]byte, error) {
 	f, _, err := c.OpenFile(path)
 	if err != nil {
@@ -93,7 +94,7 @@ func (c Caller) ReadFile(path string, limit int64) ([]byte, error) {
 	return ReadAll(f, limit)
 }
 
-// ReadAll reads the rest of a file, of at most limit bytes.
+// ReadAll reads the rest of a file. The error for more than limit bytes is ErrTooLarge.
 func ReadAll(f *os.File, limit int64) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
@@ -106,14 +107,14 @@ func ReadAll(f *os.File, limit int64) ([]byte, error) {
 	return text, nil
 }
 
-// unnamed is what the kernel calls owners that a user namespace has no name for
+// unnamed is the uid that the kernel shows for owners without a mapping in the user namespace
 // (proc_sys_kernel(5), overflowuid).
 const unnamed = 65534
 
-// Rules reports whether an owner of files is one whose files this daemon obeys: root, and for a
-// user's daemon also the user. In the namespaces of a user's daemon root has no name, and neither
-// has anybody else; who owns the directories that it obeys was checked before it entered them
-// (profiles.CheckOwners).
+// Rules reports whether this daemon trusts configuration files of the owner uid: root, and for a
+// user's daemon the user. In the user namespace of a user's daemon root is unmapped like every
+// other user, so there Rules also accepts unmapped owners: profiles.CheckOwners has checked them
+// before.
 func Rules(uid uint32) bool {
 	return uid == 0 || sys.Rootless() && (int(uid) == os.Geteuid() || uid == unnamed)
 }
@@ -124,7 +125,7 @@ type Peer struct {
 	PID int
 }
 
-// PeerOf asks the kernel who made the connection (unix(7), SO_PEERCRED and SO_PEERGROUPS).
+// PeerOf returns the process that made the connection (unix(7), SO_PEERCRED and SO_PEERGROUPS).
 func PeerOf(conn *net.UnixConn) (Peer, error) {
 	cred, groups, err := sys.PeerCred(conn)
 	if err != nil {
@@ -133,7 +134,7 @@ func PeerOf(conn *net.UnixConn) (Peer, error) {
 	return Peer{Caller{cred.Uid, cred.Gid, groups}, int(cred.Pid)}, nil
 }
 
-// Home returns the home directory that the password file gives a user, "" where there is none.
+// Home returns the user's home directory from /etc/passwd, or "" if it has none.
 func Home(uid uint32) string {
 	text, err := os.ReadFile("/etc/passwd")
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package confine takes from a process of the host, which is in no jail, all that it does not need:
-// the fetch proxy reads what strangers send from both sides, and keeps the network and nothing
-// else. The reader of repositories reads what tools wrote, and keeps the descriptors that the
-// daemon sends it.
+// Package confine restricts processes of the host that read untrusted data outside of a jail. The
+// fetch proxy keeps the network and nothing else. The reader of repositories keeps the descriptors
+// that the daemon sends it.
 package confine
 
 import (
@@ -18,12 +17,10 @@ import (
 	"github.com/jail-sandbox/jail/jail/seccomp"
 )
 
-// Filter is the allow-list of system calls of a process that only speaks to the network, to be
-// compiled by jail-shim.
+// Filter returns the seccomp allow-list for Network, which jail-shim compiles.
 func Filter() seccomp.Filter { return seccomp.NewFilter(seccomp.NetworkGroups...) }
 
-// ReaderFilter is the allow-list of a process that reads descriptors and speaks to the daemon by
-// its descriptor 3.
+// ReaderFilter returns the seccomp allow-list for Reader, which jail-shim compiles.
 func ReaderFilter() seccomp.Filter { return seccomp.NewFilter(seccomp.ReaderGroups...) }
 
 const (
@@ -32,15 +29,14 @@ const (
 	maxData = 512 << 20
 )
 
-// Network confines the calling process, all of its threads, in order: no core dumps and few
-// descriptors; nobody may trace or read it; no file of the host, by Landlock; an id that is nobody
-// else's, and with it no capability (of a user's daemon the user's id, and no capability); no
-// system call beyond the filter's. The descriptors that are open stay. It cannot be undone. On
-// error the process must end.
+// Network irreversibly confines all threads of the calling process: rlimits; no file of the host
+// (Landlock); the user and group uid, which for a user's daemon must be the user's own; no
+// capabilities; not dumpable or traceable; and filter, compiled seccomp instructions. Open
+// descriptors stay open. On error the process must end.
 func Network(uid uint32, filter []byte) error { return process(uid, filter, true, nil) }
 
-// Reader is Network for a process that reads descriptors alone: it has no network either, and
-// little memory.
+// Reader is Network for a process that only reads descriptors: it has no network, and its memory is
+// limited to maxData.
 func Reader(uid uint32, filter []byte) error {
 	return process(uid, filter, false, map[string]uint64{"data": maxData})
 }
@@ -49,7 +45,7 @@ func process(uid uint32, filter []byte, network bool, limits map[string]uint64) 
 	if uid == 0 || len(filter) == 0 {
 		return errors.New("confine: no user id or no filter")
 	}
-	// Asked while files can still be read.
+	// Rootless reads a file, which Landlock refuses afterwards.
 	rootless := sys.Rootless()
 	signal.Ignore(syscall.SIGPIPE)
 	limit := map[string]uint64{"core": 0, "nofile": maxFiles, "fsize": 0, "memlock": 0}
@@ -64,7 +60,7 @@ func process(uid uint32, filter []byte, network bool, limits map[string]uint64) 
 		return fmt.Errorf("confine: %w", err)
 	}
 	id := int(uid)
-	// A user's daemon has no id but the user's to give.
+	// The namespace of a user's daemon has no other id.
 	if rootless {
 		if id != os.Geteuid() {
 			return fmt.Errorf("confine: user %d: only %d can be had", uid, os.Geteuid())
@@ -76,7 +72,7 @@ func process(uid uint32, filter []byte, network bool, limits map[string]uint64) 
 		syscall.Setresuid(id, id, id)); err != nil {
 		return fmt.Errorf("confine: user %d: %w", uid, err)
 	}
-	// After the change of ids, which sets it anew.
+	// After the change of ids, which resets it.
 	if err := sys.SetDumpable(false); err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}

@@ -65,7 +65,7 @@ func Inherit(fd int) (*Conn, error) {
 	return &Conn{f}, nil
 }
 
-// Passed returns the n descriptors from InitPassed on, which jail-init has had since its start.
+// Passed returns the n descriptors from InitPassed on, which jail-init was started with.
 func Passed(n int) (files []*os.File, err error) {
 	for i := range n {
 		f, err := sys.Inherited(InitPassed+i, "passed")
@@ -107,7 +107,7 @@ func (c *Conn) Send(message any, files ...*os.File) error {
 			return err
 		}
 		if frame = frame[n:]; len(frame) == 0 {
-			// All of it went: a write of nothing would fail if the other end has read it and gone.
+			// All is sent. An empty write would fail if the other end has read it and closed.
 			return nil
 		}
 	}
@@ -124,8 +124,8 @@ func (c *Conn) Receive(message any) ([]*os.File, error) {
 // CloseAll closes descriptors that came with a message.
 func CloseAll(files []*os.File) { sys.CloseAll(files) }
 
-// ReceiveMost is Receive for a message of at most so many bytes. A list of empty objects takes 20
-// times its bytes in memory, so what is said from inside has a limit of its own.
+// ReceiveMost is Receive for a message of at most most bytes. Decoding can take 20 times as much
+// memory (a list of empty objects), so messages from inside a jail have a lower limit.
 func (c *Conn) ReceiveMost(message any, most uint32) ([]*os.File, error) {
 	var head [4]byte
 	n, files, err := sys.ReceiveWithFiles(c.f, head[:])
@@ -191,13 +191,12 @@ func (c *Conn) ReceiveOrder() (o Order, files []*os.File, err error) {
 	return o, files, nil
 }
 
-// EndReceive says that no more is waited for: what has arrived is still received, and then io.EOF
-// (shutdown(2), SHUT_RD).
+// EndReceive shuts down the receiving side (shutdown(2), SHUT_RD): Receive still returns what has
+// arrived, and then io.EOF.
 func (c *Conn) EndReceive() error { return sys.ShutdownRead(c.f) }
 
-// A Proxy is the end of the control socket of a fetch proxy that asks for streams: jail-init has
-// it, or jail-shim for a jail that gets no descriptors. Its methods may be called from several
-// goroutines.
+// A Proxy is the client's end of a fetch proxy's control socket. jail-init has it, or jail-shim for
+// a jail that cannot receive descriptors. Its methods may be called from several goroutines.
 type Proxy struct {
 	mu   sync.Mutex
 	conn *Conn
@@ -209,7 +208,8 @@ func NewProxy(f *os.File) *Proxy { return &Proxy{conn: New(f)} }
 // ErrNoStream is returned if the fetch proxy has too many streams or has ended.
 var ErrNoStream = errors.New("the fetch proxy gives no stream")
 
-// Ask sends a request to the proxy and returns the stream that comes with the answer, if one does.
+// Ask sends a request to the proxy and returns the stream of the answer, or nil for a request with
+// an Event. The error is ErrNoStream if the proxy refuses or has ended.
 func (p *Proxy) Ask(request OpenStream) (*os.File, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

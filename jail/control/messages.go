@@ -8,11 +8,11 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 )
 
-// ShimControl is the descriptor of jail-shim at its start that leads to jaild. All others come with
-// its order.
+// ShimControl is jail-shim's descriptor of its control socket to jaild. All others come with the
+// order.
 const ShimControl = 3
 
-// Places of the descriptors that come with an order. The first three become the tool's.
+// Indexes of the descriptors that come with an order. The first three become the tool's streams.
 const (
 	ShimIn = iota
 	ShimOut
@@ -26,18 +26,18 @@ const (
 	ShimUpper
 	// The network namespace that the plan's NetworkOf names, or /dev/null.
 	ShimNetwork
-	// And on: the sources of the binds, in the plan's order, then the frozen layers of the shadow,
-	// the newest first, and then what is passed to jail-init at its start.
+	// From here on: the sources of the binds, in the plan's order, then the frozen layers of the
+	// shadow, the newest first, and then the descriptors of Order.Passed.
 	ShimBinds
 )
 
-// Descriptors of jail-init at its start, beside 0, 1 and 2, which are the tool's.
+// Descriptors of jail-init at its start, besides the tool's streams 0, 1 and 2.
 const (
 	InitControl = 3 // its control socket
-	// a socket to jail-shim that takes one message, the inner filter's listener, and is closed then
+	// a socket to jail-shim for one message with the inner filter's listener; closed afterwards
 	InitListener = 4
-	// And on, where the jail has a kernel of its own: what else would come with the invocation. Inside
-	// bubblewrap this one is the tool's standard error.
+	// From here on, in a jail with a kernel of its own: the descriptors that otherwise come with
+	// the invocation. Inside bubblewrap this one is the tool's standard error.
 	InitPassed = 5
 )
 
@@ -48,65 +48,65 @@ type Order struct {
 	RunDir string `json:"run_dir"`
 	// The jail-init binary on the host.
 	InitPath string `json:"init_path"`
-	// Shared are targets of mounts that are another jail's too, as that one hands them out: of the
-	// workspace, whose mount comes as ShimLower, and of tmpfs mounts, each of which comes among the
-	// binds. This jail makes none of its own there.
+	// Shared lists the targets of mounts that come from another jail (see Share): the workspace,
+	// whose mount is ShimLower, and tmpfs mounts, whose mounts are among the binds. This jail
+	// mounts nothing of its own there.
 	Shared []string `json:"shared,omitempty"`
-	// Later says that the jail is made before its run is known: the shadow of its workspace comes
-	// with Attach, to a jail that has restricted itself. The plan must allow that
-	// (jail.Workspace.MayComeLater).
+	// Later is true for a prewarmed jail: the shadow of its workspace comes with Attach, after the
+	// jail has restricted itself. The plan must allow that (jail.Workspace.MayComeLater).
 	Later bool `json:"later,omitempty"`
 	// Frozen is the number of frozen layers of the shadow.
 	Frozen int `json:"frozen,omitempty"`
-	// Passed is the number of descriptors that jail-init gets at its start, for a jail whose kernel
-	// takes none out of messages: the modules of the invocation. They come after the frozen layers.
+	// Passed is the number of descriptors that jail-init gets at its start, from InitPassed on, for
+	// a jail whose kernel cannot receive them in messages. They come after the frozen layers.
 	Passed int `json:"passed,omitempty"`
-	// Proxy says that the last of Passed is the control socket of the fetch proxy, which jail-shim
-	// keeps: jail-init gets a stream in its place that carries many.
+	// Proxy says that the last of Passed is the control socket of the fetch proxy. jail-shim keeps
+	// it and gives jail-init a socket that multiplexes streams (package streams).
 	Proxy bool `json:"proxy,omitempty"`
-	// Patience is how long jail-init may take to restrict itself once it has its restrictions.
+	// Patience is the time that jail-init may take to restrict itself after it has its
+	// restrictions.
 	Patience time.Duration `json:"patience"`
 	// Files is the number of descriptors that come with the order. SendOrder sets it.
 	Files int `json:"files"`
 }
 
-// more carries the descriptors of an order for which the messages before it had no room.
+// more is a message that carries further descriptors of an order.
 type more struct{}
 
-// Ask is what jaild asks of a jail-shim whose jail stands. One of its fields is set.
+// Ask is a request of jaild to a jail-shim whose jail exists. Exactly one field is set.
 type Ask struct {
 	Share  *Share  `json:"share,omitempty"`
 	Attach *Attach `json:"attach,omitempty"`
-	// Whether the jail is still there; the answer is Done.
+	// Ready asks whether the jail still exists; the answer is Done.
 	Ready bool `json:"ready,omitempty"`
-	// Refresh has the shadow of the workspace show its directory as it is now; the answer is Done.
+	// Refresh makes the workspace's shadow show the present state of its directory; the answer is
+	// Done.
 	Refresh bool `json:"refresh,omitempty"`
 }
 
-// Share asks jail-shim for one more mount of what its jail has at Target: the shadow of its
-// workspace, or a tmpfs.
+// Share asks jail-shim for a copy of its jail's mount at Target: the shadow of its workspace, or a
+// tmpfs.
 type Share struct {
 	Target string `json:"target"`
 }
 
-// Attach tells jail-shim to attach the shadow of the workspace, or the state of the agent, where the
-// order's plan has it. The layers of the one come with it: the two that would have been ShimLower and
-// ShimUpper, and the frozen ones. The other comes as ShimLower would have. Attach is sent once, and
-// only if the order said Later.
+// Attach tells jail-shim to attach the shadow of the workspace, or the state of the agent, as the
+// order's plan says. With it come the descriptors of the shadow (ShimLower, ShimUpper and the
+// frozen layers) or of the state (ShimLower). It is sent once, and only if the order said Later.
 type Attach struct{}
 
-// Shared is the answer to Share. The mount comes with it, detached, unless there is an error.
+// Shared is the answer to Share. The detached mount comes with it unless Error is set.
 type Shared struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Done is the answer to Attach, Ready and Refresh. After an error of the first two there is no jail
-// any more.
+// Done is the answer to Attach, Ready and Refresh. After an error of Attach or Ready the jail has
+// ended.
 type Done struct {
 	Error string `json:"error,omitempty"`
 }
 
-// FromShim is what jail-shim says; exactly one of the fields but the last is set.
+// FromShim is a message of jail-shim. Exactly one of the fields but the last is set.
 type FromShim struct {
 	Started *Started `json:"started,omitempty"`
 	Failed  *Failed  `json:"failed,omitempty"`
@@ -114,68 +114,69 @@ type FromShim struct {
 	Shared  *Shared  `json:"shared,omitempty"`
 	Done    *Done    `json:"done,omitempty"`
 	// Refused comes with Exited: the system calls that the inner filter refused, as the kernel
-	// reported them, not the jail.
+	// reported them.
 	Refused []Refused `json:"refused,omitempty"`
 }
 
-// Started says that the jail is set up and jail-init has its restrictions and filter in its socket.
+// Started says that the jail is set up and that the restrictions and the filter are in jail-init's
+// socket.
 type Started struct {
-	// Of jail-init, in the host's process namespace.
+	// PID of jail-init in the host's PID namespace.
 	PID int `json:"pid"`
 }
 
-// Failed says that the jail could not be set up. Nothing of it is left.
+// Failed says that the jail could not be set up and that nothing of it is left.
 type Failed struct {
 	// Which layer: "namespaces", "workspace", "seccomp", ….
 	Layer string `json:"layer"`
 	Error string `json:"error"`
-	// Errno is the kernel's part of the error, 0 where there is none.
+	// Errno is the kernel's error number, 0 if there is none.
 	Errno syscall.Errno `json:"errno,omitempty"`
 }
 
-// FailedOf returns what is to be said of an error of a layer.
+// FailedOf returns the message for an error of a layer.
 func FailedOf(layer string, err error) *Failed {
 	f := &Failed{Layer: layer, Error: err.Error()}
 	_ = errors.As(err, &f.Errno)
 	return f
 }
 
-// Exited is how the jail's first process ended.
+// Exited says how the jail's first process ended.
 type Exited struct {
-	// If it ended by itself.
+	// The exit code, if no signal ended it.
 	Code int `json:"code"`
-	// If it was killed, else 0.
+	// The signal that ended it, else 0.
 	Signal int `json:"signal"`
 }
 
 // Refused is a system call that was refused, and how often.
 type Refused struct {
-	// Its name, with what it asked for: "socket(AF_VSOCK)".
+	// Its name with the deciding arguments, as seccomp.Describe writes them: "socket(AF_VSOCK)".
 	What  string    `json:"what"`
 	Count int64     `json:"count"`
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
 }
 
-// Listener is what jail-init says when the inner filter is in force. The filter's listener comes
-// with it.
+// Listener says that jail-init has loaded the inner filter. The filter's listener comes with it
+// unless the filter is silent.
 type Listener struct{}
 
-// Restrict is jail-init's first order: what it takes from itself.
+// Restrict is the first order to jail-init: the restrictions that it applies to itself.
 type Restrict struct {
 	Rlimits  []jail.Rlimit `json:"rlimits"`
 	Landlock jail.Landlock `json:"landlock"`
-	// Ceiling is the host's own domain, put on before the plan's.
+	// Ceiling is the domain of the host's ceiling, applied before the plan's.
 	Ceiling *jail.Landlock `json:"ceiling,omitempty"`
-	// KernelInside says that the kernel of the jail is not the host's and has no Landlock: the outer
-	// layer holds the rlimits and the rights of the mounts.
+	// KernelInside says that the jail has a kernel of its own without Landlock. The outer layer
+	// enforces the rlimits and the rights of the mounts.
 	KernelInside bool `json:"kernel_inside,omitempty"`
 	// Passed is the number of descriptors from InitPassed on that jail-init keeps.
 	Passed int `json:"passed,omitempty"`
 }
 
-// Unable is what jail-init says in place of a report when it could not restrict itself. The tool
-// has not run.
+// Unable is sent by jail-init in place of a report if it could not restrict itself. The tool has
+// not run.
 type Unable struct {
 	Layer   string `json:"layer"`
 	Failure string `json:"failure"`
@@ -184,24 +185,23 @@ type Unable struct {
 // Filter is jail-init's second order: the inner seccomp filter, compiled outside.
 type Filter struct {
 	Program []byte `json:"program"` // struct sock_filter instructions
-	// the host's own, put on before it
+	// the filter of the host's ceiling, loaded before it
 	Ceiling []byte `json:"ceiling,omitempty"`
-	// Silent says that there is no listener: the filter refuses with an error.
+	// Silent says that the filter has no listener: it refuses calls with an errno.
 	Silent bool `json:"silent,omitempty"`
 }
 
-// ShimFilterArg is the argument with which jail-shim compiles a filter that it reads from standard
-// input.
+// ShimFilterArg is the argument that makes jail-shim compile a filter from standard input.
 const ShimFilterArg = "filter"
 
 // OpenStream is the message by which the inside of a jail requests a stream to its fetch proxy.
 //
-// Scope 0 is the run's own; scope n is the n-th narrower one that the proxy was given. A tool can
-// name any of them: none grants more than the run has.
+// Scope 0 has the rights of the run; scope n is the n-th narrower set of rights that the proxy was
+// given. A tool can name any scope, since none grants more than the run has.
 type OpenStream struct {
 	Scope int `json:"scope,omitempty"`
-	// Event asks for no stream: it names the event that an agent works on from now on, as AGENT/SEQ,
-	// or is empty for none. The proxy gives the requests of an event their Idempotency-Key.
+	// Event, if not nil, asks for no stream: it names the event that an agent works on from now on,
+	// as AGENT/SEQ, or is "" for none. The proxy sets the Idempotency-Key of the event's requests.
 	Event *string `json:"event,omitempty"`
 }
 

@@ -1,12 +1,12 @@
-// Package denials tells what Landlock refused in jails. The kernel says so to its audit subsystem,
-// of domains whose makers ask for it (Linux 6.15, version 7 of Landlock) and as long as the host's
-// audit is on; it says so to any number of readers, of which this is one more. Nothing of the host
-// is changed, and nothing inside a jail is asked or able to keep silent.
+// Package denials collects what Landlock refused in jails. The kernel writes audit records of
+// refusals for domains that ask for it (Linux 6.15, Landlock ABI 7) while the host's audit is on.
+// This package reads them as an additional multicast reader. It changes nothing on the host, and
+// nothing inside a jail can suppress a record.
 //
-// A domain is known by who made it: the record of its first refusal names the process, by its
-// number on the host, and its user, and both are the jail's own while it lives. Each refusal is a
-// record; what the host's audit drops under a flood is in the total that the kernel tells when the
-// domain has ended.
+// A domain is matched to its jail by the process that created it: with the domain's first refusal
+// the kernel reports the creator's host PID and user, which no other jail has. Each refusal is one
+// record. If audit drops records, the total that the kernel reports at the end of the domain still
+// counts them.
 package denials
 
 import (
@@ -25,21 +25,20 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// Bounds of what is kept: whatever is refused anywhere on the host, it costs the memory of so many
-// domains and entries.
+// Limits of the memory that records can take, whatever is refused anywhere on the host.
 const (
-	// That refused something and have not ended.
+	// Domains that refused something and have not ended.
 	maxDomains = 2048
-	// Of them those that are no jail's; of each there is a number.
+	// Domains that belong to no jail. Only their ids are kept.
 	maxStranger = 8192
-	// Different refusals of a domain before its maker is known.
+	// Different refusals of a domain before its creator is known.
 	maxEarly = 4
 	// Different refusals of a jail's domain.
 	maxListed = 64
 	maxWhat   = 512 // bytes
 )
 
-// A source is where records come from.
+// A source delivers the kernel's audit records; see sys.AuditReader.
 type source interface {
 	Next(f func(kind uint16, text []byte)) error
 	Rest(f func(kind uint16, text []byte)) error
@@ -50,7 +49,8 @@ type source interface {
 // several goroutines.
 type Watcher struct {
 	src source
-	// Waits until the kernel has written what it had to write, or reports that it has not.
+	// idle waits until the kernel has written all pending records. It reports false after the
+	// timeout.
 	idle func(time.Duration) bool
 	done chan struct{}
 
@@ -64,12 +64,12 @@ type Watcher struct {
 	lost int64
 }
 
-// A domain refused something and has not ended, as far as is known.
+// A domain is a Landlock domain that refused something.
 type domain struct {
 	id uint64
-	// nil as long as its maker is not known
+	// nil while the creator is unknown or has no followed jail
 	jail *Jail
-	// Of its maker; 0 as above.
+	// Host PID of the creator, 0 while unknown.
 	pid   int
 	uid   uint32
 	tally tally
@@ -77,7 +77,7 @@ type domain struct {
 	total uint64
 }
 
-// A Jail is one whose refusals are collected.
+// A Jail collects the refusals of one jail, from Follow to End or Drop.
 type Jail struct {
 	w       *Watcher
 	pid     int
@@ -86,27 +86,26 @@ type Jail struct {
 	expects int
 	since   int64 // of the watcher's losses
 	domains []*domain
-	// Has one token where a domain has ended.
+	// Receives one value when a domain of the jail has ended.
 	wake chan struct{}
 }
 
 // A Refusal is one thing that was refused.
 type Refusal struct {
-	// What are the rights that were missing, as the kernel calls them, and after a blank the path
-	// in the jail; where there is no path what it was is in brackets. Names in it are as a tool
-	// chose them. It is "" in the last entry, which counts those that there was no room or record
-	// for.
+	// What holds the kernel's names of the missing rights, then a blank and the path in the jail,
+	// or the object in brackets if it has no path; see whatOf. Tools choose the names in it. It is
+	// "" in an entry that counts all refusals that have no entry of their own.
 	What        string
 	Count       int64
-	First, Last time.Time // zero where nobody knows
+	First, Last time.Time // zero if unknown
 }
 
-// errPlace says that the records are not for this place: in another process namespace than the
-// host's first, numbers of processes mean others.
+// errPlace is returned outside of the initial PID namespace, whose PIDs the records hold.
 var errPlace = errors.New("audit: this is not the first process namespace of the host")
 
-// Start begins to read. It needs CAP_AUDIT_READ of the host. Whether the host's audit is on is
-// another matter: where it is off, nothing comes.
+// Start returns a Watcher that reads the records from now on. It needs CAP_AUDIT_READ on the host
+// and an ABI of Landlock that reports. If the host's audit is off there is no error, and no records
+// come.
 func Start() (*Watcher, error) {
 	abi, err := sys.LandlockABI()
 	if err == nil && abi < jail.LandlockTells {
@@ -127,10 +126,11 @@ func Start() (*Watcher, error) {
 	return start(src, idle), nil
 }
 
-// ErrOff says that the kernel makes no records.
+// ErrOff is returned by Available if the kernel makes no audit records.
 var ErrOff = errors.New("the host's audit is off")
 
-// Available returns why the kernel tells nothing of refusals here, or nil. Asking needs root.
+// Available returns nil if the kernel reports refusals here, and otherwise the reason why not. It
+// needs root.
 func Available() error {
 	w, err := Start()
 	if errors.Is(err, os.ErrPermission) {
@@ -153,7 +153,7 @@ func start(src source, idle func(time.Duration) bool) *Watcher {
 	return w
 }
 
-// Close ends the reading.
+// Close stops the Watcher and waits for its goroutine.
 func (w *Watcher) Close() error {
 	err := w.src.Close()
 	<-w.done
@@ -170,15 +170,15 @@ func (w *Watcher) read() {
 			return
 		default:
 			w.take(sys.AuditLost, nil)
-			// An error that does not go away must not cost a processor.
+			// Do not spin on a permanent error.
 			time.Sleep(time.Millisecond)
 		}
 	}
 }
 
-// Follow collects what is refused by the domains that the process of that number on the host puts
-// on itself, as a user of the size ids from base on; expects is how many it puts on. It begins
-// before anything of a tool runs there.
+// Follow collects the refusals of the domains that process pid of the host creates for itself while
+// its uid is one of the size ids from base on. expects is the number of these domains. Call it
+// before the tool runs.
 func (w *Watcher) Follow(pid int, base, size uint32, expects int) *Jail {
 	j := &Jail{w: w, pid: pid, base: base, size: size, expects: expects,
 		wake: make(chan struct{}, 1)}
@@ -192,7 +192,7 @@ func (w *Watcher) Follow(pid int, base, size uint32, expects int) *Jail {
 	return j
 }
 
-// claim takes a domain that is the jail's.
+// claim adds d to the jail if the jail's process created it, and reports whether it did.
 func (j *Jail) claim(d *domain) bool {
 	if d.jail != nil || d.pid != j.pid || d.uid < j.base || d.uid-j.base >= j.size {
 		return false
@@ -202,12 +202,12 @@ func (j *Jail) claim(d *domain) bool {
 	return true
 }
 
-// take reads one record.
+// take handles one record of the kernel.
 func (w *Watcher) take(kind uint16, text []byte) {
 	r, err := parse(kind, string(text))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// A record that says that others were lost (AuditLost) is an error, too.
+	// AuditLost, which says that records were lost, does not parse either.
 	if err != nil {
 		w.lost++
 		return
@@ -240,7 +240,8 @@ func (w *Watcher) take(kind uint16, text []byte) {
 	}
 }
 
-// domain returns what is kept of a domain, of which there is something to keep from now on.
+// domain returns the entry of a domain and adds one if it is new. It returns nil if all entries
+// belong to jails.
 func (w *Watcher) domain(id uint64) *domain {
 	if d := w.domains[id]; d != nil {
 		return d
@@ -251,7 +252,7 @@ func (w *Watcher) domain(id uint64) *domain {
 			return nil
 		}
 		if w.order[i].pid == 0 {
-			// Whose it was is not known.
+			// It may have been a jail's.
 			w.lost++
 		}
 		w.forget(w.order[i])
@@ -269,7 +270,7 @@ func (w *Watcher) forget(d *domain) {
 	}
 }
 
-// made notes who made a domain.
+// made records the creator of a domain, and drops domains that belong to no jail.
 func (w *Watcher) made(d *domain, r record) {
 	d.pid, d.uid = r.pid, r.uid
 	for j := range w.jails {
@@ -305,9 +306,9 @@ func (w *Watcher) end(d *domain, total uint64) {
 // settle is how long the kernel may take to write the records of past refusals.
 const settle = time.Second
 
-// End says what was refused. Its processes must have ended. Where something was, it waits for the
-// kernel's totals, bound at most. The counts are exact unless atLeast is set: then records were
-// lost, or the kernel was not done with them in time.
+// End returns what was refused and ends the collection. The jail's processes must have ended. If
+// something was refused, End waits at most bound for the kernel's totals. The counts are exact
+// unless atLeast is true: then records were lost or did not come in time.
 func (j *Jail) End(bound time.Duration) (list []Refusal, atLeast bool) {
 	w := j.w
 	settled := w.idle(settle)
@@ -330,7 +331,7 @@ func (j *Jail) End(bound time.Duration) (list []Refusal, atLeast bool) {
 	return j.list(), !all || (!settled || w.lost > j.since) && len(j.domains) < j.expects
 }
 
-// Drop is End where nobody wants to know.
+// Drop ends the collection without a result.
 func (j *Jail) Drop() {
 	j.w.mu.Lock()
 	defer j.w.mu.Unlock()
@@ -342,21 +343,22 @@ func (j *Jail) Drop() {
 	}
 }
 
-// rest takes what the kernel has written and nobody has read.
+// rest handles all records that are queued now.
 func (w *Watcher) rest() {
 	if w.src.Rest(w.take) != nil {
 		w.take(sys.AuditLost, nil)
 	}
 }
 
-// told reports whether every domain that refused something has ended.
+// told reports whether the kernel has reported the end, and so the total, of every domain of the
+// jail.
 func (j *Jail) told() bool {
 	j.w.mu.Lock()
 	defer j.w.mu.Unlock()
 	return !slices.ContainsFunc(j.domains, func(d *domain) bool { return !d.ended })
 }
 
-// list is what all domains of the jail refused.
+// list returns the refusals of all domains of the jail, joined by What.
 func (j *Jail) list() []Refusal {
 	var sum tally
 	for _, d := range j.domains {
@@ -371,8 +373,8 @@ func (j *Jail) list() []Refusal {
 	return sum.list()
 }
 
-// A tally counts refusals: by what was refused as long as there is room, then together. Nothing is
-// left uncounted. Its zero value is ready.
+// A tally counts refusals by What up to a number of entries, and all others together. The zero
+// value is ready to use.
 type tally struct {
 	entries map[string]*Refusal
 	others  int64
@@ -429,16 +431,16 @@ func (t *tally) list() []Refusal {
 	return all
 }
 
-// isJails reports whether an id of the host is one that jails have.
+// isJails reports whether uid is in the range of host ids that jails use.
 func isJails(uid uint32) bool {
 	return uid >= jail.FirstBase && uid-jail.FirstBase < jail.Bases*jail.BaseSize
 }
 
-// writer finds the kernel's thread that writes audit records, and returns how to wait until it has
-// nothing to write: who was refused something has woken it before that call returned, so once a
-// jail's processes have ended and it sleeps, all of their records are with their readers. A thread
-// that waits for a slow auditd sleeps, too, a tenth of a second at most: what is behind that is in
-// the totals.
+// writer finds kauditd, the kernel thread that writes audit records, and returns a function that
+// waits until kauditd sleeps. A refused call wakes kauditd before it returns, so once a jail's
+// processes have ended and kauditd sleeps, all their records are delivered. kauditd also sleeps up
+// to 0.1 s for a slow auditd; the totals cover the records behind that. The error is errPlace if
+// there is no kauditd.
 func writer() (idle func(time.Duration) bool, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -456,8 +458,8 @@ func writer() (idle func(time.Duration) bool, err error) {
 	return nil, errPlace
 }
 
-// isWriter reports whether that is the state of the kernel's thread: any process can be called so,
-// but only those of the kernel have its parent.
+// isWriter reports whether stat, the text of a /proc/PID/stat, is kauditd's. Any process can have
+// this name, but only kernel threads have kthreadd (2) as their parent.
 func isWriter(stat []byte) bool {
 	// A name may have brackets.
 	begin, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
@@ -468,7 +470,8 @@ func isWriter(stat []byte) bool {
 	return string(stat[begin+1:end]) == "kauditd" && len(fields) > 1 && string(fields[1]) == "2"
 }
 
-// sleeps waits until the thread has been seen asleep twice, but no longer than that.
+// sleeps reads a stat file until it has shown the thread asleep twice in a row. It reports false if
+// that takes longer than most.
 func sleeps(stat string, most time.Duration) bool {
 	seen := 0
 	for end := time.Now().Add(most); seen < 2 && time.Now().Before(end); {

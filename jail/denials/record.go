@@ -16,26 +16,26 @@ const (
 	typeDomain = 1424
 )
 
-// A record is one that the kernel makes of a Landlock domain.
+// A record is a parsed audit record about a Landlock domain.
 type record struct {
 	domain uint64
 	at     time.Time
 
-	// Of an access: the rights that were missing, and of what.
+	// Of a refused access: its description, from whatOf.
 	what string
 
-	// For the first record of a domain: the process that made the domain.
+	// The record reports the creator of the domain: its pid and uid.
 	made bool
-	// In the first of process namespaces.
+	// In the initial PID namespace.
 	pid int
 	uid uint32
 
-	// Of one that has ended: how often it refused something, with a record or without.
+	// The domain has ended; total counts its refusals, those without a record too.
 	ended bool
 	total uint64
 }
 
-// Bounds of what is taken as a record.
+// Limits beyond which parse refuses a record.
 const (
 	// Bytes; the kernel's are shorter (MAX_AUDIT_MESSAGE_LENGTH).
 	maxRecord = 9000
@@ -45,12 +45,11 @@ const (
 
 var errRecord = errors.New("not a record of Landlock")
 
-// parse reads the text of a record. Names in it may be a tool's: where they hold anything but
-// printable characters without blanks and quotes, the kernel writes them in hexadecimal, so that no
-// name can pass for a field.
+// parse parses the text of a record of a type. Tools can choose names in it, but none can pass for
+// a field: the kernel writes names with blanks, quotes or unprintable characters in hexadecimal.
 func parse(kind uint16, text string) (record, error) {
 	var r record
-	// Some senders end a text so.
+	// Some senders end a text with NUL.
 	text = strings.TrimRight(text, "\x00")
 	if len(text) > maxRecord {
 		return r, fmt.Errorf("%w: %d bytes", errRecord, len(text))
@@ -97,8 +96,7 @@ func (r *record) maker(fields map[string]string) error {
 	return nil
 }
 
-// parseStamp reads "audit(1729738800.268:30": seconds, milliseconds, and a number that is not
-// looked at.
+// parseStamp parses "audit(1729738800.268:30": seconds, milliseconds and an ignored serial number.
 func parseStamp(text string) (time.Time, error) {
 	bad := fmt.Errorf("%w: time %.60q", errRecord, text)
 	inside, ok := strings.CutPrefix(text, "audit(")
@@ -118,8 +116,8 @@ func parseStamp(text string) (time.Time, error) {
 	return time.Unix(int64(s), int64(ms)*int64(time.Millisecond)).UTC(), nil
 }
 
-// parseFields reads NAME=VALUE pairs with blanks between them. Values in quotes come with the
-// quotes: they were written as they are.
+// parseFields parses NAME=VALUE pairs with blanks between them. Quoted values keep their quotes,
+// which tell plain that they are not hexadecimal.
 func parseFields(text string) (map[string]string, error) {
 	fields := map[string]string{}
 	for text = strings.TrimLeft(text, " "); text != ""; text = strings.TrimLeft(text, " ") {
@@ -162,8 +160,8 @@ func plain(value string) (text string, ok bool) {
 	return string(b), err == nil && len(b) > 0
 }
 
-// whatOf says in one word what was missing, and after a blank of which path; of what has no path it
-// is in brackets: "read_file /etc/shadow", "connect_tcp(80)", "signal(sleep)".
+// whatOf returns the missing rights with the path, or with the object in brackets if it has no
+// path: "read_file /etc/shadow", "connect_tcp(80)", "signal(sleep)".
 func whatOf(fields map[string]string) (string, error) {
 	rights := strings.Split(fields["blockers"], ",")
 	if len(rights) > maxRights {

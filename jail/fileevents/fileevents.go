@@ -29,25 +29,25 @@ import (
 	"github.com/jail-sandbox/jail/policy/paths"
 )
 
-// An Event is what was done to one file once.
+// An Event is one operation on one file.
 type Event struct {
-	// In the jail, without links; where the name is gone already, the one that it had.
+	// The path in the jail, with links resolved; for a deleted file, its last path.
 	Path string
 	PID  int // on the host
-	// What was done. To execute a file is to open it as well, and both are reported, Executed
-	// first. The kernel does not say what the file was opened for.
+	// An execution is reported as two events, Executed and then Opened. The kernel does not report
+	// whether a file was opened for reading or writing.
 	Opened bool
-	// Or loaded by the kernel as the interpreter of a program.
+	// Executed, or loaded by the kernel as a program's interpreter.
 	Executed bool
 	// A file that was open for writing was closed.
 	Written bool
 	Dir     bool
-	// Program says that an opened file starts as an ELF file does, on a mount that may be executed
-	// from: a program or a library.
+	// Program is true for an opened ELF file, a program or a library, on a mount without noexec. It
+	// needs What.Programs.
 	Program bool
 }
 
-// What says which events are wanted.
+// What selects the events to report.
 type What struct {
 	Opens  bool // and executions
 	Writes bool
@@ -62,24 +62,25 @@ type What struct {
 // A Watcher reports the events of one jail until it is closed.
 type Watcher struct {
 	w *sys.FileWatch
-	// The jail's mount namespace, so that paths are complete until the last event is reported.
+	// Keeps the jail's mount namespace, so that paths can be resolved until the last event is
+	// reported.
 	names *os.File
 	each  func(Event)
-	// Mounts that may be executed from, where Programs are asked for.
+	// Mount points without noexec, if What.Programs is set.
 	exec []string
 	done sync.WaitGroup
 	lost atomic.Int64
 	err  error
 }
 
-// Watch tells what a jail does outside of its own memory, directories included.
+// Watch is Start for all events outside of the jail's tmpfs mounts, directories included.
 func Watch(pid int, each func(Event)) (*Watcher, error) {
 	return Start(pid, What{Opens: true, Writes: true, Dirs: true, Programs: true}, each)
 }
 
-// Start tells what happens in the jail whose first process has this number, from when it returns:
-// every mount that stands there by then is watched. each is called from one goroutine; it must open
-// nothing on a mount of the jail. The caller needs CAP_SYS_ADMIN in the host's user namespace.
+// Start reports the events on all present mounts of the jail whose first process is pid, until
+// Close. each is called from one goroutine and must not open anything on a mount of the jail. The
+// caller needs CAP_SYS_ADMIN in the host's user namespace.
 func Start(pid int, what What, each func(Event)) (_ *Watcher, err error) {
 	w := &Watcher{each: each}
 	defer func() {
@@ -125,7 +126,7 @@ func (w *Watcher) markOne(root *os.File, m sys.Mount, what What) error {
 	}
 	switch {
 	case what.Opens && m.Type == "proc":
-		// The kernel lets nobody hold up an open there.
+		// The kernel has no permission events on proc.
 		mask |= sys.FanOpened
 	case what.Opens:
 		mask |= sys.FanOpen | sys.FanExec
@@ -166,7 +167,7 @@ func (w *Watcher) read() {
 			w.err = err
 			return
 		default:
-			// The kernel refused that one's caller, and goes on.
+			// The kernel refused one open, and further events follow.
 			w.lost.Add(1)
 		}
 	}
@@ -177,7 +178,7 @@ func (w *Watcher) event(e sys.FileEvent) {
 		w.lost.Add(1)
 		return
 	}
-	// A caller that cannot be answered waits until Close, and that is an end, too.
+	// An error is ignored: then the opener waits until Close.
 	defer w.w.Done(e)
 	path, err := e.Path()
 	st, statErr := e.Stat()
@@ -195,7 +196,7 @@ func (w *Watcher) event(e sys.FileEvent) {
 	w.each(out)
 }
 
-// runs reports whether the mount that a path is on may be executed from.
+// runs reports whether path is on a mount without noexec.
 func (w *Watcher) runs(path string) bool {
 	return slices.ContainsFunc(w.exec, func(point string) bool {
 		return paths.Within(point, path)
@@ -208,12 +209,11 @@ func startsAsProgram(e sys.FileEvent) bool {
 	return err == nil && string(head[:n]) == "\x7fELF"
 }
 
-// Lost returns how many times the kernel has dropped events so far, an unknown number each time.
-// The reported events are then incomplete.
+// Lost returns how many times events were lost so far, each time an unknown number.
 func (w *Watcher) Lost() int64 { return w.lost.Load() }
 
-// Close reports the events that are left, and ends; lost is as for Lost. Later opens do not wait.
-// The jail's mounts last until Close returns.
+// Close reports the queued events and stops watching. Later opens do not wait. The jail's mounts
+// exist until Close returns. lost is the final result of Lost.
 func (w *Watcher) Close() (lost int64, err error) {
 	stopErr := w.w.Stop()
 	w.done.Wait()
@@ -234,16 +234,16 @@ func (w *Watcher) release() error {
 	return err
 }
 
-// A Process is what a process of a jail is called inside.
+// A Process identifies a process by the names that it has inside its jail.
 type Process struct {
-	// In the jail; 0 where it has ended.
+	// The PID in the jail; 0 if the process has ended.
 	PID int
-	// path in the jail; empty where it has ended
+	// The path of its program in the jail; "" if the process has ended.
 	Program string
 }
 
-// ProcessOf looks a process up by the number of an Event. While an open is reported its process
-// waits, so the answer holds. A process that executes a file still is what it was before.
+// ProcessOf returns the process of an Event.PID. While an open is reported its process waits, so
+// the answer is exact. During an Executed event the process still has its previous program.
 func ProcessOf(pid int) Process {
 	var p Process
 	dir := "/proc/" + strconv.Itoa(pid)
@@ -252,7 +252,7 @@ func ProcessOf(pid int) Process {
 		return p
 	}
 	for line := range strings.Lines(string(text)) {
-		// From the outermost to the innermost.
+		// One PID for each namespace, the outermost first.
 		if numbers, ok := strings.CutPrefix(line, "NSpid:"); ok {
 			if f := strings.Fields(numbers); len(f) > 1 {
 				p.PID, _ = strconv.Atoi(f[len(f)-1])

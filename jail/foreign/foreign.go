@@ -1,4 +1,4 @@
-// Package foreign waits for processes of the host that are children of others.
+// Package foreign waits for processes of the host that are not children of this one.
 package foreign
 
 import (
@@ -9,16 +9,16 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// A Name names a process for good: numbers are used again.
+// A Name identifies a process for good, unlike its PID, which the kernel reuses.
 type Name struct {
 	PID int `json:"pid"`
-	// Start is when it started, in clock ticks since the host did.
+	// Start is the start time of the process in clock ticks since boot.
 	Start uint64 `json:"start"`
-	// Boot is the host's own start.
+	// Boot is the boot id of the host's kernel.
 	Boot string `json:"boot"`
 }
 
-// NameOf names a process that lives.
+// NameOf returns the name of the process pid. A process that is gone is an error.
 func NameOf(pid int) (Name, error) {
 	_, start, err := sys.ProcStat(pid)
 	if err != nil {
@@ -28,12 +28,12 @@ func NameOf(pid int) (Name, error) {
 	return Name{pid, start, boot}, err
 }
 
-// A Process is one that lives, or has ended since Open.
+// A Process is an open pidfd of a process that lived when Open was called.
 type Process struct{ pidfd *os.File }
 
 var errGone = errors.New("the process has ended")
 
-// Open returns the process of that name, or errGone.
+// Open opens the process n. The error is errGone if it has ended.
 func Open(n Name) (*Process, error) {
 	pidfd, err := sys.OpenProcess(n.PID)
 	if errors.Is(err, syscall.ESRCH) {
@@ -55,19 +55,19 @@ func Open(n Name) (*Process, error) {
 
 // An End is how a process ended.
 type End struct {
-	// Known is false where the kernel tells nobody but the parent.
+	// Known is false if the kernel reported the status to the parent only.
 	Known bool
-	// Code is the exit code, of a signal 128 and its number.
+	// Code is the exit code, or 128 plus the number of the signal.
 	Code   int
 	Signal string
 	// Limit is for the caller's use.
 	Limit string
 }
 
-// AwaitExit waits until the process has exited. Its parent may not have asked for the status yet.
+// AwaitExit waits until the process has exited. It does not wait until its parent has reaped it.
 func (p *Process) AwaitExit() error { return sys.AwaitExit(p.pidfd) }
 
-// Wait waits for the end of the process.
+// Wait waits until the process has ended and its parent has reaped it, and returns how it ended.
 func (p *Process) Wait() (End, error) {
 	status, known, err := sys.WaitForeign(p.pidfd)
 	if err != nil || !known {
@@ -80,7 +80,8 @@ func (p *Process) Wait() (End, error) {
 	return End{Known: true, Code: status.ExitStatus()}, nil
 }
 
-// Kill ends the process. The end of the first process of a container is that of all.
+// Kill sends SIGKILL. It returns nil if the process has ended. If it is a container's first
+// process, the kernel kills the others too.
 func (p *Process) Kill() error {
 	err := sys.Signal(p.pidfd, syscall.SIGKILL)
 	if errors.Is(err, syscall.ESRCH) {
@@ -89,5 +90,5 @@ func (p *Process) Kill() error {
 	return err
 }
 
-// Close gives the process up.
+// Close closes the pidfd and leaves the process alone.
 func (p *Process) Close() error { return p.pidfd.Close() }

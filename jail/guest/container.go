@@ -23,14 +23,14 @@ import (
 // descriptor of its ContainerOrder follows.
 const ContainerArg = "container"
 
-// ModuleArg marks the second life of a container's process whose program is a WebAssembly module.
-// The same number follows.
+// ModuleArg marks the second execution of jail-init for a container process whose program is a
+// WebAssembly module. The same number follows.
 const ModuleArg = "module"
 
 // A ContainerOrder says how a process of a container is restricted, and what it then executes.
 type ContainerOrder struct {
 	Rlimits []oci.Rlimit `json:"rlimits"`
-	// Ceiling is the outer domain; absent where the host has no ceiling.
+	// Ceiling is the outer domain; absent if the host has no ceiling.
 	Ceiling  *jail.Landlock `json:"ceiling,omitempty"`
 	Landlock jail.Landlock  `json:"landlock"`
 	// Filters are compiled seccomp filters, the ceiling's before the plan's.
@@ -41,11 +41,12 @@ type ContainerOrder struct {
 	Module bool `json:"module,omitempty"`
 	// Memory bounds the memory of the module, in bytes; 0 is no bound.
 	Memory int64 `json:"memory,omitempty"`
-	// Root is the root directory of the container's first process, absent for that one itself.
+	// Root is the root directory of the container's first process; absent for the first process
+	// itself.
 	Root *RootID `json:"root,omitempty"`
 }
 
-// A RootID tells the root directory of a container from others.
+// A RootID identifies the root directory of a container.
 type RootID struct {
 	Dev uint64 `json:"dev"`
 	Ino uint64 `json:"ino"`
@@ -57,7 +58,7 @@ func RootIDOf(info fs.FileInfo) RootID {
 	return RootID{st.Dev, st.Ino}
 }
 
-// Exit codes of a process of a container that was not executed, as of a shell.
+// Exit codes for a program that was not executed, as shells have them.
 const (
 	exitUnrestricted = 125
 	exitNoExec       = 126
@@ -69,7 +70,7 @@ const (
 // that the engine waits for. jail-init itself is executed once more for a module, so that every thread
 // has the domain from its first instruction on. It returns only on error, with the exit code.
 func EnterContainer(fd string, own []string) (int, error) {
-	// The domain belongs to a thread, and this is the one that executes.
+	// A Landlock domain belongs to a thread, and this thread executes.
 	runtime.LockOSThread()
 	order, closeOwn, err := readContainerOrder(fd)
 	if err != nil {
@@ -84,7 +85,7 @@ func EnterContainer(fd string, own []string) (int, error) {
 		if err = restrictContainer(order); err == nil {
 			err = sys.Exec(self.Path, []string{"jail-init", ModuleArg, fd}, own)
 		}
-		// Not earlier, also not by the garbage collector: the second life needs both.
+		// Not earlier, also not by the garbage collector: the second execution needs both.
 		closeOwn()
 		return exitUnrestricted, err
 	}
@@ -108,15 +109,16 @@ func EnterContainer(fd string, own []string) (int, error) {
 	return exitNoExec, err
 }
 
-// selfOf is the path of jail-init, whose descriptor is the one before that of the order.
+// selfOf returns a path of jail-init, whose descriptor is the one before the order's, fd.
 func selfOf(fd string) string {
 	// readContainerOrder has checked that fd is a number.
 	n, _ := strconv.Atoi(fd)
 	return "/proc/self/fd/" + strconv.Itoa(n-1)
 }
 
-// readContainerOrder reads the order. closeOwn closes what of the host's is open: libcontainer leaves
-// nothing else open but what the engine preserves.
+// readContainerOrder reads the order from descriptor fd. closeOwn closes the order and jail-init,
+// the only descriptors of the host that libcontainer leaves open besides those that the engine
+// preserves.
 func readContainerOrder(fd string) (order ContainerOrder, closeOwn func(), err error) {
 	n, err := strconv.Atoi(fd)
 	if err != nil || n < 4 {
@@ -124,7 +126,7 @@ func readContainerOrder(fd string) (order ContainerOrder, closeOwn func(), err e
 	}
 	f, self := os.NewFile(uintptr(n), "order"), os.NewFile(uintptr(n-1), "jail-init")
 	closeOwn = func() {
-		// close_range(2) would do, and older filters of engines refuse it.
+		// Not close_range(2), which older seccomp profiles of engines refuse.
 		f.Close()
 		self.Close()
 	}
@@ -133,7 +135,7 @@ func readContainerOrder(fd string) (order ContainerOrder, closeOwn func(), err e
 			closeOwn()
 		}
 	}()
-	// Its writer shares the offset.
+	// Not f.Read: the writer shares the offset.
 	text, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<24))
 	if err == nil {
 		err = json.Unmarshal(text, &order)
@@ -156,10 +158,10 @@ type Module struct {
 	Memory int64
 }
 
-// EnterModule loads the filters on all threads, as Confine does in a jail, and returns the module,
-// of which nothing has run.
+// EnterModule opens the module, loads the filters on all threads and returns the module, which has
+// not run yet.
 func EnterModule(fd string, own []string) (m Module, err error) {
-	// No other process of the container looks into this one.
+	// Other processes of the container must not trace or read this one.
 	if err := sys.SetDumpable(false); err != nil {
 		return m, err
 	}
@@ -184,13 +186,14 @@ func EnterModule(fd string, own []string) (m Module, err error) {
 	return m, nil
 }
 
-// openModule opens a module by the name that a process of the container is started with.
+// openModule finds the program name with lookPath and opens it. A file that is not regular is an
+// error.
 func openModule(name string, env []string) (*os.File, error) {
 	path, err := lookPath(name, env, 0)
 	if err != nil {
 		return nil, err
 	}
-	// What is no regular file must not hold the process up.
+	// O_NONBLOCK, so that the open of a FIFO does not block.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -231,8 +234,8 @@ func restrictContainer(order ContainerOrder) error {
 	return restrictThread(order.Ceiling, order.Landlock)
 }
 
-// withHome returns the environment of the program. What config.json leaves out of HOME,
-// libcontainer has looked up in the image, and given to this process.
+// withHome returns env, with HOME from own if env has none. libcontainer has looked that up in the
+// image.
 func withHome(env, own []string) []string {
 	has := func(all []string) (string, bool) {
 		for _, v := range all {
@@ -251,8 +254,8 @@ func withHome(env, own []string) []string {
 	return env
 }
 
-// lookPath finds a program as execvp(3) does, by the PATH of the program's environment. A file that is
-// found has one of the bits of mode, unless that is 0.
+// lookPath finds a program as execvp(3) does, by the PATH in env. A found file has at least one of
+// the bits of mode, unless mode is 0. A name with a slash is returned as it is.
 func lookPath(name string, env []string, mode fs.FileMode) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil

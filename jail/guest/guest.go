@@ -1,6 +1,6 @@
-// Package guest is the first code inside a jail: it takes away what is left to take, in order, and
-// hands over to the tool's runner. It runs as process 1, without capabilities, behind the outer
-// filter; the root and the namespaces are already made.
+// Package guest is the first code inside a jail. It applies the remaining restrictions and hands
+// over to the tool's runner. It runs as process 1, without capabilities, behind the outer filter;
+// the root and the namespaces are already made.
 package guest
 
 import (
@@ -19,23 +19,23 @@ import (
 	"github.com/jail-sandbox/jail/jail/landlock"
 )
 
-// Self is where jail-init lies inside.
+// Self is the path of jail-init inside a jail.
 const Self = jail.InitPath
 
-// ErrPassed is the variable that says that standard error is a log of the outer layer's, and the
-// tool's is descriptor control.InitPassed.
+// ErrPassed is set in the environment if standard error is a log of the outer layer and the tool's
+// standard error is descriptor control.InitPassed.
 const ErrPassed = "JAIL_STDERR=passed"
 
 // Stage2 is the argument that marks the second execution.
 const Stage2 = "restricted"
 
-// An Error says which of its restrictions jail-init could not put on itself, or that it did not get
-// as far.
+// An Error names the restriction that jail-init could not apply to itself.
 type Error struct {
-	// "landlock", "limits", "seccomp", else "jail-init"
+	// "landlock", "limits" or "seccomp"; "jail-init" for other failures
 	Layer string
 	Err   error
-	// Over the control socket: standard error is the tool's.
+	// Told is true if the host has got the error over the control socket. Standard error is the
+	// tool's.
 	Told bool
 }
 
@@ -62,7 +62,7 @@ func tell(conn *control.Conn, err error) error {
 // Enter is stage 1: it reads its restrictions, applies them and executes jail-init anew, so that
 // every thread has them from its first instruction on. It returns only on error.
 func Enter(env []string) error {
-	// The wish to end with the parent belongs to a thread, and this is the one that executes.
+	// PR_SET_PDEATHSIG belongs to a thread, and this thread executes.
 	runtime.LockOSThread()
 	conn, err := control.Inherit(control.InitControl)
 	if err != nil {
@@ -82,8 +82,9 @@ func enter(conn *control.Conn, env []string) error {
 	if _, err := conn.Receive(&order); err != nil {
 		return fmt.Errorf("read restrictions: %w", err)
 	}
-	// Only now: an outer layer may have started this process as a child of its own, which is jail-shim's
-	// when the order comes. Where jail-shim ends earlier, no order comes, or no listener is taken.
+	// Only now: an outer layer may have started this process as its own child. When the order
+	// comes, it is jail-shim's child. If jail-shim ends earlier, no order comes, or nobody takes
+	// the listener.
 	if err := sys.DieWithParent(); err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func enter(conn *control.Conn, env []string) error {
 	if order.KernelInside {
 		return enterKernelInside(order, env)
 	}
-	// Before Landlock, which forbids nothing of this, and before the exec that makes them count.
+	// Before the exec, after which they hold for the new program.
 	for _, r := range order.Rlimits {
 		if err := sys.SetRlimit(r.Name, r.Value, r.Value); err != nil {
 			return layer("limits", err)
@@ -117,8 +118,8 @@ func checkInside(what string) error {
 	return nil
 }
 
-// restrictThread puts the domains on this thread alone, which the exec leaves over: to reach the
-// others takes signals, which the kernel drops where too many wait.
+// restrictThread puts the calling thread into the domains. The exec that follows ends all other
+// threads. Restricting those would need signals, which the kernel drops if too many are pending.
 func restrictThread(ceiling *jail.Landlock, own jail.Landlock) error {
 	if ceiling != nil {
 		if err := landlock.RestrictThread(*ceiling); err != nil {
@@ -128,8 +129,8 @@ func restrictThread(ceiling *jail.Landlock, own jail.Landlock) error {
 	return layer("landlock", landlock.RestrictThread(own))
 }
 
-// enterKernelInside is the rest of stage 1 where the kernel is that of an outer layer, which has set
-// the rlimits already. A kernel with Landlock is not the one that the plan was made for.
+// enterKernelInside is the rest of stage 1 in a jail with a kernel of its own (gVisor). The outer
+// layer has set the rlimits. A kernel with Landlock is an error: the plan was made for another one.
 func enterKernelInside(order control.Restrict, env []string) error {
 	if abi, err := sys.LandlockABI(); err == nil {
 		return layer("landlock", fmt.Errorf(
@@ -146,8 +147,8 @@ func enterKernelInside(order control.Restrict, env []string) error {
 	return sys.Exec(Self, []string{Self, Stage2}, env)
 }
 
-// CloseOthers comes last before exec: an inherited descriptor is a path back to the host. The two
-// sockets alone go on.
+// CloseOthers makes all descriptors but the streams and the two sockets close at the exec that must
+// follow: an inherited descriptor is a path back to the host.
 func CloseOthers() error {
 	if err := sys.CloseFrom(control.InitControl); err != nil {
 		return err
@@ -156,9 +157,9 @@ func CloseOthers() error {
 		sys.ClearCloexec(control.InitListener))
 }
 
-// Confine is stage 2: it loads the inner filter on all threads, after which nothing can be executed
-// any more, and returns the control socket, on which the invocation comes. Only then does the
-// engine read anything: a module, the invocation.
+// Confine is stage 2: it loads the inner filter on all threads, after which nothing can be
+// executed, and returns the control socket, on which the invocation comes. Call it before the
+// engine reads a module or the invocation.
 func Confine() (*control.Conn, error) {
 	conn, err := control.Inherit(control.InitControl)
 	if err != nil {
@@ -171,8 +172,8 @@ func Confine() (*control.Conn, error) {
 }
 
 func confine(conn *control.Conn) error {
-	// Process 1 must not be ended or dumped by what it runs: a file that grows too large and a
-	// reader that went away are errors of the write that meets them.
+	// The tool must not be able to end or dump process 1: a too large file and a closed pipe make
+	// the write fail instead.
 	signal.Ignore(syscall.SIGXFSZ, syscall.SIGPIPE)
 	if err := sys.SetDumpable(false); err != nil {
 		return err
@@ -192,8 +193,8 @@ func confine(conn *control.Conn) error {
 	return layer("seccomp", load(filter))
 }
 
-// load puts the filter on and hands its listener to jail-shim, with which alone it lies from then
-// on. Of a filter without one it says that it is on.
+// load loads the filter and sends its listener to jail-shim, which then has the only copy. For a
+// silent filter it only reports that the filter is loaded.
 func load(filter control.Filter) error {
 	toShim, err := control.Inherit(control.InitListener)
 	if err != nil {

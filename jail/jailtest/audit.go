@@ -12,8 +12,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/landlock"
 )
 
-// audit asks the kernel whether it makes audit records, and where set is not negative has it make
-// them or not. It needs root (linux/audit.h).
+// audit reports whether the kernel makes audit records. If set is not negative, it first switches
+// them on (1) or off (0). It needs root (linux/audit.h).
 func audit(set int) (on bool, err error) {
 	// get, change and family are AUDIT_GET, AUDIT_SET and NETLINK_AUDIT.
 	const get, change, family = 1000, 1001, 9
@@ -57,8 +57,8 @@ func audit(set int) (on bool, err error) {
 	}
 }
 
-// NeedAudit skips the test where the kernel tells nothing of what Landlock refuses. Audit is the
-// whole host's: it is switched on in a machine that was made for tests alone, and nowhere else.
+// NeedAudit skips the test if the kernel does not report what Landlock refuses. It switches audit
+// on only in a machine that was made for tests, since audit belongs to the whole host.
 func NeedAudit(t testing.TB) {
 	t.Helper()
 	abi, err := landlock.ABI()

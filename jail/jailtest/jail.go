@@ -18,15 +18,15 @@ import (
 	"github.com/jail-sandbox/jail/jail/launch"
 )
 
-// hang is how long a jail may take before the test is ended as one that hangs, and patience how long
-// each step of its start may: a busy machine needs a minute for what takes a second.
+// hang is the time after which a jail counts as hanging and the test ends. patience is the time for
+// each step of its start. Both are long, for busy machines.
 var hang, patience = Bound(5 * time.Minute), Bound(2 * time.Minute)
 
-// Emulated says that the processor is a program, as the environment of cmd/dev/vmtest's machines
-// tells.
+// Emulated reports whether the processor is emulated, by the environment of cmd/dev/vmtest's
+// machines.
 func Emulated() bool { return os.Getenv("JAIL_VM_BUILT") != "" }
 
-// Bound is a test's bound on what hangs: six times as long on an emulated processor.
+// Bound returns a timeout for tests: d, or six times d on an emulated processor.
 func Bound(d time.Duration) time.Duration {
 	if Emulated() {
 		return 6 * d
@@ -34,7 +34,7 @@ func Bound(d time.Duration) time.Duration {
 	return d
 }
 
-// A Jail is a live one with the probe in it.
+// A Jail is a live jail with the probe in it.
 type Jail struct {
 	*launch.Process
 	t       testing.TB
@@ -155,7 +155,7 @@ func (j *Jail) streams(terminal *os.File) (launch.Stdio, error) {
 	return launch.Stdio{In: all[0], Out: all[1], Err: all[2]}, nil
 }
 
-// pipes makes the jail's streams as the daemon does: no descriptor of a host's file goes in.
+// pipes makes the jail's streams as the daemon does: pipes, and no descriptor of a host file.
 func (j *Jail) pipes() (launch.Stdio, error) {
 	in, stdin, err := os.Pipe()
 	if err != nil {
@@ -192,7 +192,7 @@ func (j *Jail) End() {
 	})
 }
 
-// Input is written to the jail's standard input, where it has pipes.
+// Input returns the writer of the jail's standard input, if that is a pipe.
 func (j *Jail) Input() io.Writer { return j.stdin }
 
 func (j *Jail) endStdin() {
@@ -201,10 +201,10 @@ func (j *Jail) endStdin() {
 	}
 }
 
-// Stderr is what was said on it; to be called after End.
+// Stderr returns the jail's standard error. Call it after End.
 func (j *Jail) Stderr() string { return j.stderr.String() }
 
-// Try makes the calls inside. The error is that the jail ended over them.
+// Try makes the calls inside. It returns an error if the jail ends meanwhile.
 func (j *Jail) Try(calls ...victim.Call) ([]victim.Result, error) {
 	if err := j.Invoke(calls); err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func (j *Jail) Try(calls ...victim.Call) ([]victim.Result, error) {
 	return results, err
 }
 
-// Do makes the calls inside, and ends the test if the jail ends over them.
+// Do makes the calls inside. The test fails if the jail ends meanwhile.
 func (j *Jail) Do(calls ...victim.Call) []victim.Result {
 	j.t.Helper()
 	results, err := j.Try(calls...)

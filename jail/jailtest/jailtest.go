@@ -20,7 +20,7 @@ import (
 // is meant to exist.
 const NoSkip = "JAIL_TEST_NO_SKIP"
 
-// Require skips the test where this machine cannot hold jails, saying what is missing.
+// Require skips the test if this machine cannot run jails, and says what is missing.
 func Require(t testing.TB) {
 	t.Helper()
 	for _, need := range []func() error{root, controllers, hasLandlock} {
@@ -55,7 +55,7 @@ func hasLandlock() error {
 	return err
 }
 
-// Slice is the control group above all jails of this test binary.
+// Slice returns the cgroup above all jails of this test binary.
 func Slice() string { return fmt.Sprintf("/jailtest-%d", os.Getpid()) }
 
 // RemoveSlice removes an empty control group of a test's own from every hierarchy.

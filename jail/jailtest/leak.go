@@ -47,7 +47,7 @@ func checkLeaks(t testing.TB, dir string) {
 	})
 }
 
-// census counts what a jail could leave behind.
+// census returns everything that a jail could leave behind, by a description.
 func census(dir string) map[string]bool {
 	all := map[string]bool{}
 	for _, list := range []func(string) []string{cgroups, mounts, loops, children, descriptors} {
@@ -74,8 +74,8 @@ func cgroups(string) []string {
 	return found
 }
 
-// mounts are those of the test's directory and of the places on which roots are built. What is
-// mounted below such a place, somebody else may have mounted meanwhile.
+// mounts returns the mount points in the test's directory, and the directories on which roots are
+// built. Mounts below the latter may be somebody else's.
 func mounts(dir string) []string {
 	var found []string
 	text, _ := os.ReadFile("/proc/self/mountinfo")
@@ -96,7 +96,7 @@ func loops(dir string) []string {
 		if !strings.HasPrefix(d.Name(), "loop") {
 			continue
 		}
-		// One that is not in use has no such file.
+		// An unused loop device has no such file.
 		f := "/sys/block/" + d.Name() + "/loop/backing_file"
 		if text, _ := os.ReadFile(f); strings.HasPrefix(string(text), dir) {
 			found = append(found, f+" on "+strings.TrimSpace(string(text)))
@@ -105,7 +105,7 @@ func loops(dir string) []string {
 	return found
 }
 
-// children are the processes of this one, dead ones that nobody waited for included.
+// children returns the child processes of this process, including zombies.
 func children(string) []string {
 	// Most often there are none, which one system call says (wait(2)). To look at all processes of the
 	// host took half of the processor time of the tests in jail/launch.

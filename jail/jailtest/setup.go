@@ -17,11 +17,10 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// UID is the tool's user, and the owner of what it is given.
+// UID is the tool's uid, and the owner of the directories that it is given.
 const UID = 1000
 
-// A Setup is a jail that is about to be started: the plan that a policy makes, for a test to look
-// at, or to weaken.
+// A Setup is a jail to be started: the plan of a policy, which a test can inspect or weaken.
 type Setup struct {
 	Plan     jail.Plan
 	Launcher launch.Launcher
@@ -33,15 +32,15 @@ type Setup struct {
 	Files   launch.Files // of the workspace
 	Policy  policy.Effective
 	Request jail.Request
-	// The shadow comes when the jail stands.
+	// The shadow is attached after the jail has started.
 	Later bool
-	// Is called then, where it is set.
+	// If set, it is called before the shadow is attached.
 	BeforeAttach func(*launch.Process)
-	// Where it is set, the shadow and the tmpfs mounts are those of this jail.
+	// If set, the shadow and the tmpfs mounts are shared with this jail.
 	Holder *Jail
-	// Context is that of the start; nil: one that does not end.
+	// Context is the context of the start; nil is one that does not end.
 	Context context.Context
-	// What the jail gets for its streams instead of pipes, as no daemon does; nil: pipes.
+	// If set, the jail's streams instead of pipes, which a daemon never does.
 	Terminal *os.File
 }
 
@@ -77,8 +76,7 @@ access = "shadow"
 groups = ["wasi"]
 `
 
-// New returns the setup of a jail of the test's own, and checks after the test that nothing is left
-// of it.
+// New returns the setup of a jail, and checks after the test that nothing is left of it.
 func New(t testing.TB) *Setup {
 	t.Helper()
 	Require(t)
@@ -129,8 +127,7 @@ func own(t testing.TB, paths ...string) {
 	}
 }
 
-// takeBase takes a range of host ids by the name by which daemons take theirs, so that no live jail
-// shares it.
+// takeBase reserves a range of host ids as daemons do, so that no live jail shares it.
 func takeBase(t testing.TB) uint32 {
 	t.Helper()
 	for range jail.Bases {
@@ -145,24 +142,23 @@ func takeBase(t testing.TB) uint32 {
 	return 0
 }
 
-// HostUID is who the tool is on the host.
+// HostUID returns the tool's uid on the host.
 func (s *Setup) HostUID() uint32 {
 	uid, _ := s.Plan.IDs.Host()
 	return uid
 }
 
-// WithoutLandlock leaves the Landlock layer out: the program in jail-init's place does not take the
-// step.
+// WithoutLandlock makes the probe, in jail-init's place, not restrict itself with Landlock.
 func (s *Setup) WithoutLandlock(t testing.TB) { s.Launcher.Init = Binary(t, probeNoLandlock) }
 
-// Early lets the probe attack before it restricts itself; "=early" says how that went.
+// Early makes the probe attack before it restricts itself. The call "=early" returns the results.
 func (s *Setup) Early(t testing.TB) { s.Launcher.Init = Binary(t, probeEarly) }
 
-// Stuck has the probe never restrict itself.
+// Stuck makes the probe never restrict itself.
 func (s *Setup) Stuck(t testing.TB) { s.Launcher.Init = Binary(t, probeStuck) }
 
-// ProcFixed reports whether this kernel narrows no mounted proc, so that jails have no files of the
-// machine there.
+// ProcFixed reports whether this kernel cannot narrow a mounted proc, so that jails have no files
+// of the machine there.
 func ProcFixed(t *testing.T) bool {
 	t.Helper()
 	fixed, err := probe.ProcFixed()

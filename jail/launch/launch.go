@@ -34,7 +34,7 @@ type Launcher struct {
 	Patience time.Duration
 }
 
-// defaultPatience allows for a loaded machine: a step takes some milliseconds.
+// defaultPatience is long, for loaded machines: a step usually takes milliseconds.
 const defaultPatience = 30 * time.Second
 
 func (l Launcher) patience() time.Duration {
@@ -287,7 +287,7 @@ func (p *Process) Share(target string) (*os.File, error) {
 // Network opens the network namespace of the jail, for the launch of another one.
 func (p *Process) Network() (*os.File, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", p.PID))
-	// Asked afterwards: until the process has ended, its number names no other.
+	// Check after the open: until the process has ended, no other has its PID.
 	if p.Ended() {
 		if err == nil {
 			f.Close()
@@ -297,9 +297,9 @@ func (p *Process) Network() (*os.File, error) {
 	return f, err
 }
 
-// Attach gives a jail that was started with Order.Later the layers of its workspace, or as lower
-// alone the state of its agent. It returns when they are attached. After an error the caller can
-// only release the jail. The launcher keeps none of the files.
+// Attach attaches the layers of the workspace to a jail that was started with Order.Later, or the
+// state of its agent, which is lower alone. It returns when they are attached. After an error the
+// caller can only release the jail. The launcher keeps none of the files.
 func (p *Process) Attach(lower, upper *os.File, frozen ...*os.File) error {
 	files := []*os.File{lower}
 	if upper != nil {
@@ -316,8 +316,8 @@ func (p *Process) Attach(lower, upper *os.File, frozen ...*os.File) error {
 // Ready asks the shim whether the jail still exists.
 func (p *Process) Ready() error { return p.ask(control.Ask{Ready: true}).err }
 
-// Refresh has the shadow of the workspace show its directory as it is now, but for files and
-// directories that something in the jails that share it has open.
+// Refresh makes the workspace's shadow show the present state of its directory, except for files
+// and directories that are open in a jail that shares it.
 func (p *Process) Refresh() error { return p.ask(control.Ask{Refresh: true}).err }
 
 // Ended reports whether the jail's first process has ended.
@@ -370,8 +370,8 @@ func (p *Process) Report(report any) error {
 	return err
 }
 
-// EndReport makes a Report that waits return: what jail-init has said is read to its end, and no
-// more is waited for. The caller knows that nothing of the jail is left to say more.
+// EndReport makes a waiting Report return after it has read what jail-init has sent. The caller
+// must know that no process of the jail is left.
 func (p *Process) EndReport() error { return p.init.EndReceive() }
 
 // Wait waits for the jail's first process to end. Call it once. The jail's cgroup exists until
@@ -416,13 +416,13 @@ func (p *Process) Release() {
 	}
 }
 
-// runtimeExit is with what Go's runtime ends a process that it cannot go on with. jail-shim itself
-// ends with 0 or 125.
+// runtimeExit is the exit code of a process that Go's runtime aborts. jail-shim itself exits with 0
+// or 125.
 const runtimeExit = 2
 
-// aborted reports whether Go's runtime has ended the shim. Before a jail stands it does so where it
-// cannot start a thread; it says which on standard error, which a shim that waited for its order
-// does not have.
+// aborted reports whether Go's runtime has aborted the shim. Before the jail is started, the usual
+// cause is that the runtime cannot start a thread. Its message is lost, since a prewarmed shim has
+// no standard error.
 func (p *Process) aborted() bool { return p.cmd.ProcessState.ExitCode() == runtimeExit }
 
 // SealedFile returns a sealed in-memory file (memfd_create(2)) with the given content.

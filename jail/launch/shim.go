@@ -16,7 +16,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/seccomp"
 )
 
-// A shim is a jail-shim that has no order yet. It ends when the daemon closes conn, or dies.
+// A shim is a running jail-shim without an order. It ends when the daemon closes conn or dies.
 type shim struct {
 	cmd *exec.Cmd
 	// process is its pidfd.
@@ -55,7 +55,7 @@ func newShim(path string) (*shim, error) {
 	return s, nil
 }
 
-// hasEnded reports whether the process has ended, or cannot be told from one that has.
+// hasEnded reports whether the process has ended. It also reports true if it cannot find out.
 func (s *shim) hasEnded() bool {
 	if s.process == nil {
 		return true
@@ -64,7 +64,7 @@ func (s *shim) hasEnded() bool {
 	return ended || err != nil
 }
 
-// end ends a shim that has no order, and waits for it.
+// end ends a shim without an order and waits for it.
 func (s *shim) end() {
 	s.conn.Close()
 	s.process.Close()
@@ -89,10 +89,10 @@ func (l Launcher) shim() (*shim, error) {
 	return s, nil
 }
 
-// Ahead keeps one shim that is started before its jail is asked for, so that the start of a jail
-// does not wait for the start of a program. The shim has no order, no descriptor of a run and
-// nothing to do: it serves one jail, as any other. There is none until the first jail was made. A
-// nil Ahead has none. Its methods may be called from several goroutines.
+// Ahead keeps one shim that is started before its jail is requested, so that the start of a jail
+// does not wait for a program start. Such a shim has no order and no descriptor of a run, and
+// serves one jail. The first one is started after the first jail. A nil Ahead keeps none. Its
+// methods may be called from several goroutines.
 type Ahead struct {
 	path string
 
@@ -130,7 +130,7 @@ func (a *Ahead) refill() {
 	}
 	a.making = true
 	a.made.Go(func() {
-		// Without it the next start takes longer, and says what is wrong.
+		// After an error the next start of a jail starts its own shim, and reports the error.
 		s, err := newShim(a.path)
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -178,7 +178,7 @@ type FilterOnce struct {
 	program []byte
 }
 
-// Get returns f as CompileFilter does. f is the same at each call.
+// Get returns the result of CompileFilter for f, cached. f must be the same at each call.
 func (o *FilterOnce) Get(ctx context.Context, l Launcher, f seccomp.Filter) ([]byte, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

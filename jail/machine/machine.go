@@ -1,7 +1,6 @@
-// Package machine writes what the programs of a jail read of the machine: the files of /proc and
-// /sys that say how many processors and how much memory there are. They show what the limits of the
-// jail give, as far as the host has it, and nothing of what else the host does. The package only
-// computes.
+// Package machine generates the files of /proc and /sys from which a jail's programs learn the
+// number of processors and the size of memory. They show the limits of the jail, at most what the
+// host has, and no activity of the host. The package only computes.
 package machine
 
 import (
@@ -13,38 +12,38 @@ import (
 	"time"
 )
 
-// Limits are those of a jail.
+// Limits are the limits of a jail.
 type Limits struct {
-	// Bytes; without a limit it is negative.
+	// In bytes; negative without a limit.
 	Memory int64
-	// Microseconds of processor time in each period; 0 without a limit.
+	// CPU time in microseconds per period; 0 without a limit.
 	Quota int64
 	// Microseconds.
 	Period uint64
 }
 
-// A Host is what a host has.
+// A Host describes the host.
 type Host struct {
-	// That may be used, at least 1.
+	// Number of processors that may be used.
 	Processors int
-	// What the host's /proc/cpuinfo says of the first processor.
+	// The first processor's lines of /proc/cpuinfo.
 	Processor string
 	// Bytes.
 	Memory int64
-	// The time at which it started.
+	// The time of boot.
 	Boot time.Time
 }
 
-// A Machine is what the programs of a jail see of it.
+// A Machine is the machine as the programs of a jail see it.
 type Machine struct {
 	limits Limits
 	host   Host
-	// How many of them there are.
+	// Number of processors, at least 1.
 	processors int
 	memory     int64 // bytes
 }
 
-// New returns the machine that the limits make of a host.
+// New returns the machine that a jail with these limits sees on the host.
 func New(l Limits, h Host) Machine {
 	m := Machine{limits: l, host: h, processors: max(h.Processors, 1), memory: h.Memory}
 	if l.Quota > 0 && l.Period > 0 {
@@ -57,21 +56,21 @@ func New(l Limits, h Host) Machine {
 	return m
 }
 
-// A Reading is what of a machine changes while the jail lives.
+// A Reading holds the values of a machine that change while the jail lives.
 type Reading struct {
-	// Since the start of the host.
+	// Uptime of the host.
 	Uptime time.Duration
-	// Processor time of the jail.
+	// CPU time that the jail has used.
 	Used time.Duration
 	Load Load
 }
 
-// Load is the mean number of processors that the jail has kept busy during the last minute, five
-// and fifteen minutes.
+// Load is the mean number of processors that the jail has kept busy in the last 1, 5 and 15
+// minutes.
 type Load [3]float64
 
-// Files are the text of each file that a jail is started with, by its path below /proc or, from
-// "sys/" on, below /.
+// Files returns the texts of all files by path. Paths that start with "sys/" are below /, the
+// others below /proc.
 func (m Machine) Files(r Reading) map[string]string {
 	files := map[string]string{"cpuinfo": m.cpuinfo(), "meminfo": m.meminfo()}
 	maps.Copy(files, m.Changing(r))
@@ -92,8 +91,8 @@ func (m Machine) Files(r Reading) map[string]string {
 	return files
 }
 
-// group are the limits where programs look for those of their control group, in both versions of
-// control groups: each program looks into the one that /proc/self/cgroup names.
+// group returns the files of /sys/fs/cgroup that show the limits, of cgroup v1 and v2. Programs
+// read those of the version that /proc/self/cgroup names.
 func (m Machine) group() map[string]string {
 	memory, quota, old := "max", "max", int64(-1)
 	// This is what the kernel shows for a group without a limit.
@@ -119,15 +118,15 @@ func (m Machine) group() map[string]string {
 	}
 }
 
-// Changing are the files that are written anew while the jail lives.
+// Changing returns the texts of the files that must be rewritten while the jail lives.
 func (m Machine) Changing(r Reading) map[string]string {
 	return map[string]string{"stat": m.stat(r), "loadavg": m.loadavg(r), "uptime": m.uptime(r)}
 }
 
-// ticks are the hundredths of a second of d (USER_HZ, proc_stat(5)).
+// ticks returns d in hundredths of a second (USER_HZ, proc_stat(5)).
 func ticks(d time.Duration) int64 { return int64(d / (10 * time.Millisecond)) }
 
-// idle is how long all processors have had nothing to do for the jail.
+// idle returns the idle time since boot, summed over all processors.
 func (m Machine) idle(r Reading) time.Duration {
 	return max(time.Duration(m.processors)*r.Uptime-r.Used, 0)
 }
@@ -155,7 +154,7 @@ func (m Machine) uptime(r Reading) string {
 	return fmt.Sprintf("%.2f %.2f\n", float64(ticks(r.Uptime))/100, float64(ticks(m.idle(r)))/100)
 }
 
-// meminfo says that all memory is free, which held at the start.
+// meminfo returns a meminfo in which all memory is free, as at the start.
 func (m Machine) meminfo() string {
 	var b strings.Builder
 	for _, l := range []struct {
@@ -172,7 +171,7 @@ func (m Machine) meminfo() string {
 	return b.String()
 }
 
-// cpuinfo says of each processor what the host's says of the first, with a number of its own.
+// cpuinfo returns the host's first processor once for each processor, with its number.
 func (m Machine) cpuinfo() string {
 	var b strings.Builder
 	for n := range m.processors {
@@ -196,17 +195,17 @@ func (m Machine) cpuinfo() string {
 	return b.String()
 }
 
-// minutes are those over which a Load is the mean.
+// minutes are the periods of a Load.
 var minutes = Load{1, 5, 15}
 
-// Next is the load after d more, of which the jail has used that much processor time.
+// Next returns the load after a further time d in which the jail has used the CPU time used.
 func (l Load) Next(used, d time.Duration) Load {
 	if d <= 0 {
 		return l
 	}
 	busy := max(used.Seconds(), 0) / d.Seconds()
 	for n, mean := range l {
-		// An exponential mean, with the first term of its series.
+		// The first term of an exponential mean.
 		part := min(d.Minutes()/minutes[n], 1)
 		l[n] = mean + (busy-mean)*part
 	}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Paths of the API of jaild for containers: a plan is asked for by POST to PathContainers, and what
-// became of it is told by POST to its item.
+// Paths of jaild's API for containers: POST to PathContainers requests a plan, and POST to a
+// container's path reports what became of it.
 const (
 	PathContainers = "/v1/containers"
 	// ReportSuffix follows the path and the id of the run, as ExecSuffix does.
@@ -14,7 +14,7 @@ const (
 	ExecSuffix   = "/exec"
 )
 
-// An AskPlan is a Request as the API takes it.
+// An AskPlan is the JSON form of a Request in the API.
 type AskPlan struct {
 	Container string   `json:"container"`
 	Bundle    string   `json:"bundle"`
@@ -25,8 +25,8 @@ type AskPlan struct {
 	Module bool `json:"module,omitempty"`
 }
 
-// Request returns the request. What config.json has that this version of the runtime-spec does not
-// know is left out, and so never carried out.
+// Request decodes the request. Fields of config.json that this version of the runtime-spec does not
+// know are ignored and have no effect.
 func (a AskPlan) Request() (Request, error) {
 	r := Request{Container: a.Container, Bundle: a.Bundle, Root: a.Root, Module: a.Module}
 	if err := json.Unmarshal(a.Spec, &r.Spec); err != nil {
@@ -35,27 +35,27 @@ func (a AskPlan) Request() (Request, error) {
 	return r, nil
 }
 
-// Ask returns the request as the API takes it.
+// Ask returns the request's form in the API.
 func (r Request) Ask() (AskPlan, error) {
 	spec, err := json.Marshal(r.Spec)
 	return AskPlan{Container: r.Container, Bundle: r.Bundle, Root: r.Root, Spec: spec,
 		Module: r.Module}, err
 }
 
-// A Planned answers an AskPlan.
+// A Planned is the response to an AskPlan.
 type Planned struct {
 	// Plan is a Plan.
 	Plan json.RawMessage `json:"plan"`
 }
 
-// Made says what became of a plan.
+// Made reports what became of a plan.
 type Made struct {
-	// PID is the number of the first process, which waits to be started.
+	// PID is the host PID of the first process, which waits to be started.
 	PID int `json:"pid,omitempty"`
 	// Cgroups are the directories of the container's control group by controller; in cgroup v2 the
 	// one directory has the key "".
 	Cgroups map[string]string `json:"cgroups,omitempty"`
-	// Error says why there is no container.
+	// Error says why no container was made.
 	Error string `json:"error,omitempty"`
 	// Deleted says that the container has stopped and its control group is about to be removed. The
 	// answer comes when the end of the container is on record.

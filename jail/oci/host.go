@@ -12,10 +12,10 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// deviceNames are the nodes that every container has, and no others.
+// deviceNames are the device nodes of every container.
 var deviceNames = []string{"full", "null", "random", "tty", "urandom", "zero"}
 
-// devices refuses every other node. The rules of the control group are the plan's.
+// devices returns an error for other device nodes. The device rules come from the plan.
 func (g *granter) devices() error {
 	l := g.plan.Spec.Linux
 	for _, d := range l.Devices {
@@ -30,8 +30,8 @@ func (g *granter) devices() error {
 	return nil
 }
 
-// maskedPaths and readonlyPaths are what container engines hide of the host by default. They hold
-// also where config.json leaves them out.
+// maskedPaths and readonlyPaths are the defaults of container engines. They are added to those of
+// config.json.
 var (
 	maskedPaths = []string{"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore",
 		"/proc/keys", "/proc/kmsg", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi",
@@ -53,13 +53,13 @@ func joined(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// bounded are the files of control groups whose values the policy bounds.
+// bounded are the cgroup v2 files whose values the policy limits.
 var bounded = []string{"memory.max", "memory.swap.max", "pids.max", "cpu.max"}
 
 // In microseconds. The kernel takes no smaller quota.
 const cpuPeriod, leastQuota = 100_000, 1000
 
-// resources bounds what config.json asks for by the limits of the policy.
+// resources limits the resources of config.json to the policy's limits.
 func (g *granter) resources() error {
 	linux, limits := g.plan.Spec.Linux, g.pol.Limits
 	r := specs.LinuxResources{}
@@ -114,7 +114,7 @@ func (g *granter) resources() error {
 	return nil
 }
 
-// MemoryLimit returns how much memory the container may have, in bytes; 0 is no limit.
+// MemoryLimit returns the container's memory limit in bytes; 0 is no limit.
 func (p Plan) MemoryLimit() int64 {
 	if r := p.Spec.Linux.Resources; r != nil && r.Memory != nil && r.Memory.Limit != nil {
 		return max(*r.Memory.Limit, 0)
@@ -122,8 +122,7 @@ func (p Plan) MemoryLimit() int64 {
 	return 0
 }
 
-// least returns the lower of a limit that may be missing or not positive, which is none, and a
-// bound.
+// least returns the lower of asked and bound. asked is no limit if it is nil or not positive.
 func least(asked *int64, bound int64) *int64 {
 	if asked != nil && *asked > 0 {
 		bound = min(*asked, bound)

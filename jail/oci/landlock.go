@@ -11,9 +11,9 @@ import (
 )
 
 // landlock returns the domain of every process of the container. Everything may be read. Programs
-// run from the image, and from mounts that grant it. A root that may be written is written below
-// its directories: a rule on the root itself would hold for /proc and /sys, too. So no process makes
-// a new name in the root.
+// run from the image, and from mounts that grant it. A writable root is writable below its
+// directories only, since a rule on the root itself would hold for /proc and /sys too. So no
+// process can make a new entry in the root directory.
 //
 // Signals and abstract sockets are not scoped: each process that is executed in a running
 // container has a domain of its own beside that of the first. The namespaces keep them inside.
@@ -39,7 +39,7 @@ func (g *granter) landlock(root []string) jail.Landlock {
 			Pipes: b.Write})
 	}
 	if g.plan.Module {
-		// The engine is executed by a rule of its own, and executes nothing.
+		// A module's engine has a rule of its own, and modules execute nothing.
 		for i := range l.Rules {
 			l.Rules[i].Exec = false
 		}
@@ -47,8 +47,7 @@ func (g *granter) landlock(root []string) jail.Landlock {
 	return l
 }
 
-// kernelRule is the rule of a mount that shows nothing of the host. Processes, and what the machine
-// is, are read only.
+// kernelRule returns the rule of a mount that is not a bind. proc and sysfs are read-only.
 func kernelRule(m specs.Mount) (jail.LandlockRule, bool) {
 	switch m.Type {
 	case "tmpfs":
@@ -64,14 +63,14 @@ func kernelRule(m specs.Mount) (jail.LandlockRule, bool) {
 	return jail.LandlockRule{}, false
 }
 
-// opensNetwork reports whether a policy leaves TCP to the namespace: one that holds nothing but its
-// loopback, or one that the engine made.
+// opensNetwork reports whether Landlock leaves TCP unrestricted and the network namespace alone
+// bounds it: if pol grants the loopback group and the program is no module.
 func (g *granter) opensNetwork(pol policy.Policy) bool {
 	return pol.Syscalls.Has(policy.GroupLoopback) && !g.plan.Module
 }
 
-// ceiling sets the layers of the ceiling alone. They use no meet: of each bind they ask what the
-// ceiling grants, and leave the image to the container.
+// ceiling sets the layers of the ceiling, as jail.NewCeiling does for a run: it looks up what the
+// ceiling grants on each bind, and grants the image.
 func (g *granter) ceiling() {
 	c, ok := g.eff.Ceiling()
 	if !ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/jail-sandbox/jail/policy/paths"
 )
 
-// Places that only mounts of their own kind may be at.
+// Mount points for one kind of file system only.
 const (
 	procDir   = "/proc"
 	sysDir    = "/sys"
@@ -21,16 +21,16 @@ const (
 	devDir    = "/dev"
 )
 
-// cleanPath reports whether a path is absolute, and says where it leads: no "..".
+// cleanPath reports whether p is absolute and in the form of path.Clean, without "..".
 func cleanPath(p string) bool { return path.IsAbs(p) && path.Clean(p) == p }
 
-// A kind is a file system that a container may have mounted, besides binds.
+// A kind describes a type of file system, other than a bind, that a container may mount.
 type kind struct {
-	// at are the only places, or anywhere.
+	// at are the allowed mount points; nil is anywhere outside of /proc and /sys.
 	at []string
-	// force are the options that it has, whatever config.json says.
+	// force are options that are always set, whatever config.json says.
 	force []string
-	// data are the names of the options that are no flags.
+	// data are the names of further allowed options, which are not flags.
 	data []string
 }
 
@@ -49,8 +49,7 @@ var kinds = map[string]kind{
 		data: []string{"size", "mode", "uid", "gid", "nr_inodes", "nr_blocks"}},
 }
 
-// flagOptions are the options of config.json that are flags of a mount, and the flag that each
-// takes back.
+// flagOptions maps each option that is a mount flag to its opposite, or to "".
 var flagOptions = map[string]string{
 	"ro": "rw", "rw": "ro", "nosuid": "suid", "suid": "nosuid", "nodev": "dev", "dev": "nodev",
 	"noexec": "exec", "exec": "noexec", "sync": "async", "async": "sync", "dirsync": "",
@@ -64,8 +63,8 @@ var flagOptions = map[string]string{
 	"bind": "", "rbind": "",
 }
 
-// mounts refuses what no policy grants, and gives each mount the flags that every mount of a jail
-// has.
+// mounts returns an error for a mount that is not granted, and forces the flags of a jail's mounts
+// on the others. It adds /dev and /proc if they are missing.
 func (g *granter) mounts() error {
 	var out []specs.Mount
 	for _, m := range g.plan.Spec.Mounts {
@@ -122,7 +121,7 @@ func (g *granter) mount(m specs.Mount) (specs.Mount, error) {
 	}
 	force := k.force
 	if m.Destination == devDir {
-		// The nodes of the container are on it.
+		// Not nodev: the container's device nodes are in it.
 		force = []string{"nosuid", "noexec"}
 	}
 	options, dropped, err := options(m.Options, k.data)
@@ -136,7 +135,7 @@ func (g *granter) mount(m specs.Mount) (specs.Mount, error) {
 	return m, nil
 }
 
-// notSystem refuses to hide or show anything in the kernel's own file systems.
+// notSystem returns an error for a mount point in /proc or /sys, or at /dev.
 func notSystem(target string) error {
 	for _, dir := range []string{procDir, sysDir} {
 		if paths.Within(dir, target) {
@@ -149,8 +148,9 @@ func notSystem(target string) error {
 	return nil
 }
 
-// bind grants a tree of the host as far as the operator, or the profile, and the ceiling do. A
-// right to write that nobody grants is an error; programs run from it only where that is granted.
+// bind returns the bind m with forced flags. The operator or the profile, and the ceiling, must
+// grant it: a write access that is not granted is an error, a missing right to execute makes it
+// noexec.
 func (g *granter) bind(m specs.Mount) (specs.Mount, error) {
 	if err := notSystem(m.Destination); err != nil {
 		return m, err
@@ -189,11 +189,11 @@ func (g *granter) bind(m specs.Mount) (specs.Mount, error) {
 	return m, nil
 }
 
-// refuses returns who does not grant a mount, or nothing.
+// refuses returns the name of the policy that does not grant a mount, or "" if it is granted.
 func (g *granter) refuses(want policy.Mount) string {
 	granted := slices.Clone(g.profile().Mounts)
 	for _, v := range g.node.Volumes {
-		// CheckNode has looked at the words.
+		// CheckNode has checked the words.
 		rights, _ := rightsOf(v)
 		granted = append(granted, policy.Mount{Source: v.Source, Access: rights})
 	}
@@ -207,14 +207,14 @@ func (g *granter) refuses(want policy.Mount) string {
 	return ""
 }
 
-// profile is what the profile alone says.
+// profile returns the policy of the container's profile, the last layer.
 func (g *granter) profile() policy.Policy {
 	layers := g.eff.Layers()
 	return layers[len(layers)-1].Policy
 }
 
-// options sorts the options of a mount: those that stay, and the propagation that a jail's mounts do
-// not have.
+// options splits the options of a mount into those to keep and dropped propagation options. data
+// are the names of allowed options that are not flags. Other options are an error.
 func options(all, data []string) (kept, dropped []string, err error) {
 	for _, o := range all {
 		name, _, _ := strings.Cut(o, "=")
@@ -235,7 +235,7 @@ func options(all, data []string) (kept, dropped []string, err error) {
 	return kept, dropped, nil
 }
 
-// forced returns the options with others that hold in any case.
+// forced returns the options with force added and their opposites removed.
 func forced(all []string, force ...string) []string {
 	kept := slices.DeleteFunc(slices.Clone(all), func(o string) bool {
 		return slices.ContainsFunc(force, func(f string) bool { return flagOptions[f] == o || f == o })

@@ -1,7 +1,7 @@
-// Package oci turns the config.json of an OCI container into a Plan: what the runtime-spec asks
-// for, as far as a policy grants it, with jail's own layers around the container's process. It
-// computes only. Package runc carries a Plan out, and jaild makes it, so that the ceiling of the
-// host holds whatever a container engine asks for.
+// Package oci turns the config.json of an OCI container into a Plan: the requests of config.json
+// that a policy grants, and jail's own layers around the container's process. It only computes.
+// jaild makes a Plan, so that the host's ceiling holds whatever a container engine asks for, and
+// package runc starts the container.
 package oci
 
 import (
@@ -25,17 +25,17 @@ const ProfileAnnotation = "jail.profile"
 // planVersion is the version of the Plan's JSON form.
 const planVersion = 1
 
-// A Node is what the operator of a host lets containers have, besides what a profile says.
+// A Node holds the operator's settings for the containers of a host (oci.toml).
 type Node struct {
-	// Profile is for containers that name none.
+	// Profile is the profile of containers that name none.
 	Profile string `json:"profile"`
-	// Profiles are those that a container may name, besides Profile.
+	// Profiles are further profiles that a container may name.
 	Profiles []string `json:"profiles"`
-	// Join are the kinds of namespaces that config.json may name by a path: network, ipc, uts.
+	// Join lists the kinds of namespaces that containers may join by path: network, ipc, uts.
 	Join []string `json:"join"`
-	// Hooks are the programs of the host that config.json may have run.
+	// Hooks lists the paths of host programs that config.json may use as hooks.
 	Hooks []string `json:"hooks"`
-	// Volumes are the trees of the host that containers may have mounted at any place.
+	// Volumes are host directories that containers may mount at any path.
 	Volumes []Volume `json:"volume"`
 }
 
@@ -47,7 +47,7 @@ type Volume struct {
 	Access string `json:"access"`
 }
 
-// CheckNode returns an error unless the settings of an operator mean something.
+// CheckNode returns an error for invalid settings: unknown namespaces or rights, or relative paths.
 func CheckNode(n Node) error {
 	for _, kind := range n.Join {
 		if !slices.Contains(joinable, specs.LinuxNamespaceType(kind)) {
@@ -82,7 +82,7 @@ func rightsOf(v Volume) (policy.Rights, error) {
 		v.Access)
 }
 
-// A Request is what a container engine asks for.
+// A Request is a container engine's request for a container.
 type Request struct {
 	// Container is the id that the engine gave the container.
 	Container string `json:"container"`
@@ -106,28 +106,28 @@ type Plan struct {
 	Bundle    string `json:"bundle"`
 	// Digest of the effective policy.
 	Policy string `json:"policy"`
-	// Layers are the policies that it is the meet of, in the order of trust.
+	// Layers are the policies whose intersection the effective policy is, the most trusted first.
 	Layers []jail.Layer `json:"layers"`
-	// Spec is config.json as far as it is granted.
+	// Spec is config.json, reduced to what is granted.
 	Spec specs.Spec `json:"spec"`
 	// Module says that every process of the container runs a WebAssembly module.
 	Module bool `json:"module,omitempty"`
 	// Devices are the device nodes that can be opened, by their names in /dev.
 	Devices []string `json:"devices"`
-	// OuterFilter is loaded by libcontainer where config.json has no filter of its own.
+	// OuterFilter is loaded by libcontainer if config.json has no filter.
 	OuterFilter seccomp.Filter `json:"outer_filter"`
 	Landlock    jail.Landlock  `json:"landlock"`
-	// InnerFilter is on top of the outer one, from before the first instruction of the image.
+	// InnerFilter is loaded in addition, before the first instruction of the image's program.
 	InnerFilter seccomp.Filter `json:"inner_filter"`
-	// Ceiling has the layers of the ceiling alone; absent where the host has none.
+	// Ceiling has the layers of the host's ceiling; absent if the host has none.
 	Ceiling *jail.Ceiling `json:"ceiling,omitempty"`
-	// Rlimits are the policy's, of every process.
+	// Rlimits are the policy's limits for every process.
 	Rlimits []jail.Rlimit `json:"rlimits"`
-	// Wall is how long the container may live; 0 is for ever.
+	// Wall is the maximum lifetime of the container; 0 is no limit.
 	Wall time.Duration `json:"wall"`
 	// Dropped names what config.json asks for and the container does not get.
 	Dropped []string `json:"dropped"`
-	// Warnings are what weakens the container, a sentence each.
+	// Warnings lists what weakens the isolation of the container, one sentence each.
 	Warnings []string `json:"warnings"`
 }
 
@@ -145,7 +145,7 @@ func NewPlan(id jail.ID, eff policy.Effective, n Node, r Request) (Plan, error) 
 	if p.Spec.Process == nil {
 		return p, errors.New("config.json has no process")
 	}
-	// What is changed below is not the request's any more.
+	// Copies, so that the changes below do not affect the request.
 	linux, process := *p.Spec.Linux, *p.Spec.Process
 	p.Spec.Linux, p.Spec.Process = &linux, &process
 	g := &granter{eff: eff, pol: eff.Policy(), node: n, plan: &p}
@@ -165,8 +165,8 @@ func NewPlan(id jail.ID, eff policy.Effective, n Node, r Request) (Plan, error) 
 	return p, nil
 }
 
-// A granter decides one request. Each of its checks changes the spec of the plan to what is
-// granted.
+// A granter decides one request. Each check reduces the spec of the plan to what is granted, or
+// returns an error.
 type granter struct {
 	eff  policy.Effective
 	pol  policy.Policy
@@ -176,14 +176,14 @@ type granter struct {
 	binds []jail.Mount
 }
 
-// checks run in this order: what runs, what it runs in, what is around it.
+// checks are run by NewPlan, in this order.
 var checks = []func(*granter) error{
 	(*granter).handler, (*granter).programs, (*granter).unsupported, (*granter).annotations, (*granter).hooks,
 	(*granter).namespaces, (*granter).mounts, (*granter).devices, (*granter).paths,
 	(*granter).resources, (*granter).limits,
 }
 
-// programs refuses a policy that does not let every program of the image run, or every module.
+// programs returns an error unless the policy lets all programs of the image run, or all modules.
 func (g *granter) programs() error {
 	if g.plan.Module {
 		every := policy.Globs{policy.Below("/")}
@@ -202,7 +202,7 @@ func (g *granter) programs() error {
 	return nil
 }
 
-// unsupported refuses by name what jail does not carry out.
+// unsupported returns an error for fields of config.json that jail does not implement.
 func (g *granter) unsupported() error {
 	s := g.plan.Spec
 	l := s.Linux
@@ -231,15 +231,15 @@ func (g *granter) unsupported() error {
 	return nil
 }
 
-// moduleAnnotations are those by which engines ask a runtime for an engine of WebAssembly, with the
-// values that crun knows. A value that is true holds for every program, the other for modules alone.
+// moduleAnnotations are the annotations by which engines request a WebAssembly engine, with crun's
+// values for them. true means that every program is a module, false that the runtime finds out.
 var moduleAnnotations = map[string]map[string]bool{
 	"run.oci.handler":           {"wasm": true, "wasm-smart": false},
 	"module.wasm.image/variant": {"compat": true, "compat-smart": false},
 }
 
-// handler has the container run modules if an annotation says so of every program. jail-oci finds out
-// by itself whether the program of the image is a module.
+// handler sets plan.Module if an annotation says that every program is a module. Otherwise
+// Request.Module, which jail-oci has found out, decides.
 func (g *granter) handler() error {
 	for name, values := range moduleAnnotations {
 		value, asked := g.plan.Spec.Annotations[name]
@@ -253,11 +253,11 @@ func (g *granter) handler() error {
 	return nil
 }
 
-// annotations takes away what would change the control group behind the plan's back.
+// annotations drops the annotations that would change the cgroup.
 func (g *granter) annotations() error {
 	kept := map[string]string{}
 	for k, v := range g.plan.Spec.Annotations {
-		// It would set a property of the unit that systemd makes.
+		// It would set a property of the systemd unit of the cgroup.
 		if strings.HasPrefix(k, "org.systemd.property.") {
 			g.drop("annotation %s", k)
 			continue
@@ -268,7 +268,7 @@ func (g *granter) annotations() error {
 	return nil
 }
 
-// hooks refuses programs of the host that the operator has not named.
+// hooks returns an error for a hook whose program is not in node.Hooks.
 func (g *granter) hooks() error {
 	h := g.plan.Spec.Hooks
 	if h == nil {
@@ -293,7 +293,7 @@ func (g *granter) hooks() error {
 	return nil
 }
 
-// drop notes that the container does not get something.
+// drop adds an entry to plan.Dropped.
 func (g *granter) drop(format string, args ...any) {
 	g.plan.Dropped = append(g.plan.Dropped, fmt.Sprintf(format, args...))
 }
@@ -314,8 +314,8 @@ func (g *granter) filters() {
 		groups...)...)
 }
 
-// limits sets what of the policy's limits bounds the whole container. The streams of a container are
-// its engine's, which the record of its start says.
+// limits sets the policy's wall time and rlimits. It warns about the limits that do not hold for
+// containers.
 func (g *granter) limits() error {
 	l := g.pol.Limits
 	if l.IORead != policy.Unlimited || l.IOWrite != policy.Unlimited {
@@ -334,14 +334,14 @@ func (g *granter) limits() error {
 	}
 	add("nofile", l.OpenFiles)
 	add("fsize", l.FileSize)
-	// A dump would be handed to a program of the host. With 1 the kernel starts none.
+	// A core dump could be piped to a host program; with a limit of 1 the kernel does not
+	// (core(5)).
 	add("core", 1)
 	return nil
 }
 
-// NarrowProcess takes from a process of the container what no process of a jail has: capabilities,
-// and the way to new privileges. It returns what was dropped, or an error for a process that cannot
-// be started.
+// NarrowProcess removes all capabilities from process and sets no_new_privs. It returns the names
+// of what it dropped, or an error for a process that cannot be started.
 func (p Plan) NarrowProcess(process *specs.Process) (dropped []string, err error) {
 	switch {
 	case len(process.Args) == 0 || process.Args[0] == "":
@@ -367,7 +367,7 @@ func (p Plan) NarrowProcess(process *specs.Process) (dropped []string, err error
 	return dropped, nil
 }
 
-// rlimitNames are the names of resources, as jail has them.
+// rlimitNames maps the runtime-spec's names of rlimits to jail's.
 var rlimitNames = map[string]string{
 	"RLIMIT_AS": "as", "RLIMIT_CORE": "core", "RLIMIT_CPU": "cpu", "RLIMIT_DATA": "data",
 	"RLIMIT_FSIZE": "fsize", "RLIMIT_LOCKS": "locks", "RLIMIT_MEMLOCK": "memlock",
@@ -383,8 +383,7 @@ type Rlimit struct {
 	Hard uint64 `json:"hard"`
 }
 
-// ProcessRlimits returns the limits of a process of the container: those that it asks for, and no
-// more than the plan's.
+// ProcessRlimits returns the rlimits of a process of the container: its own, at most the plan's.
 func (p Plan) ProcessRlimits(process *specs.Process) []Rlimit {
 	var all []Rlimit
 	for _, r := range process.Rlimits {
@@ -401,17 +400,16 @@ func (p Plan) ProcessRlimits(process *specs.Process) []Rlimit {
 	return all
 }
 
-// joinable are the kinds of namespaces that the containers of a pod share.
+// joinable are the kinds of namespaces that the containers of a pod can share.
 var joinable = []specs.LinuxNamespaceType{specs.NetworkNamespace, specs.IPCNamespace,
 	specs.UTSNamespace}
 
-// needed are the kinds of namespaces that every container has. One that config.json leaves out
-// would be the host's.
+// needed are the kinds of namespaces that config.json must have. A missing one would be the host's.
 var needed = []specs.LinuxNamespaceType{specs.MountNamespace, specs.PIDNamespace,
 	specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace}
 
-// namespaces refuses the host's namespaces, and those of others that neither the operator nor the
-// ceiling lets containers share.
+// namespaces returns an error if the container would share a namespace with the host, or join one
+// that the operator or the ceiling does not allow.
 func (g *granter) namespaces() error {
 	l := g.plan.Spec.Linux
 	has := map[specs.LinuxNamespaceType]bool{}
@@ -456,8 +454,8 @@ func (g *granter) namespaces() error {
 	return nil
 }
 
-// foreignNetwork refuses a network that the engine made where the ceiling bounds what may be
-// fetched: the fetch proxy does not see what goes over it.
+// foreignNetwork returns an error for a network of the engine if the ceiling restricts fetches,
+// since the fetch proxy does not see its traffic.
 func (g *granter) foreignNetwork() error {
 	ceiling, _ := g.eff.Ceiling()
 	if !policy.Top().Fetch.LessEq(ceiling.Fetch) {

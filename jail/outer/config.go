@@ -12,7 +12,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/seccomp"
 )
 
-// ptsMajor are the terminals of a devpts.
+// ptsMajor is the major device number of the terminals of a devpts.
 const ptsMajor = 136
 
 var namespaceTypes = map[jail.Namespace]specs.LinuxNamespaceType{
@@ -21,8 +21,9 @@ var namespaceTypes = map[jail.Namespace]specs.LinuxNamespaceType{
 	"cgroup": specs.CgroupNamespace,
 }
 
-// HostKernel writes a plan for a runtime whose containers have the host's kernel. The root is ready
-// but for what must be mounted inside the new namespaces.
+// HostKernel returns the config.json of a plan for a runtime whose containers use the host's
+// kernel. Only mounts that must be made inside the new namespaces are in it; the root has the
+// others.
 func HostKernel(p jail.Plan, at Place) (*specs.Spec, error) {
 	spec, err := common(p, at)
 	if err != nil {
@@ -31,7 +32,7 @@ func HostKernel(p jail.Plan, at Place) (*specs.Spec, error) {
 	flags := []string{"nosuid", "nodev", "noexec"}
 	hidden := []string{"subset=pid", "hidepid=4"}
 	if p.MachineInProc() {
-		// It is narrowed when the files of the machine are on it.
+		// It is narrowed after the files of the machine are mounted.
 		hidden = hidden[1:]
 	}
 	for _, m := range p.Mounts {
@@ -40,7 +41,7 @@ func HostKernel(p jail.Plan, at Place) (*specs.Spec, error) {
 				Source: "proc", Options: append(slices.Clone(flags), hidden...)})
 		}
 	}
-	// A bind tells the runtime that the nodes are there.
+	// With a bind on /dev the runtime makes no nodes of its own.
 	spec.Mounts = append(spec.Mounts, specs.Mount{Destination: "/dev", Type: "bind",
 		Source: filepath.Join(at.Root, "dev"), Options: []string{"rbind"}})
 	for _, m := range p.Mounts {
@@ -53,8 +54,8 @@ func HostKernel(p jail.Plan, at Place) (*specs.Spec, error) {
 	return spec, nil
 }
 
-// kernelInside writes a plan for a runtime with a kernel of its own, which gets every mount
-// and holds its rights. It makes /dev, /proc and /dev/pts itself.
+// kernelInside returns the config.json of a plan for a runtime with a kernel of its own, which
+// enforces the rights of all mounts. The runtime makes /dev, /proc and /dev/pts itself.
 func kernelInside(p jail.Plan, at Place) (*specs.Spec, error) {
 	at.UserNS = ""
 	spec, err := common(p, at)
@@ -105,8 +106,8 @@ func kernelInside(p jail.Plan, at Place) (*specs.Spec, error) {
 	return spec, nil
 }
 
-// usertrap is how many bytes of each process gVisor's platform systrap locks for itself. They count as
-// memory that the process has locked.
+// usertrap is the number of bytes that gVisor's platform systrap locks in each process. They count
+// against RLIMIT_MEMLOCK.
 const usertrap = 5 << 12
 
 var rlimitNames = map[string]string{"core": "RLIMIT_CORE", "memlock": "RLIMIT_MEMLOCK",
@@ -114,7 +115,7 @@ var rlimitNames = map[string]string{"core": "RLIMIT_CORE", "memlock": "RLIMIT_ME
 	"sigpending": "RLIMIT_SIGPENDING", "nofile": "RLIMIT_NOFILE", "fsize": "RLIMIT_FSIZE",
 	"cpu": "RLIMIT_CPU"}
 
-// common is what every runtime is told.
+// common returns the part of config.json that is the same for every runtime.
 func common(p jail.Plan, at Place) (*specs.Spec, error) {
 	if p.Outer != nil && p.NetworkOf != "" {
 		return nil, errors.New("no runtime joins the network namespace of another jail")
@@ -166,8 +167,7 @@ func mappings(ids jail.IDs, base uint32) []specs.LinuxIDMapping {
 	return all
 }
 
-// Resources are the limits of the control group, and the devices that can be opened by whatever
-// name they have.
+// Resources returns the limits and device rules of the plan's cgroup.
 func Resources(p jail.Plan) (*specs.LinuxResources, error) {
 	// Memory and swap together: no swap.
 	r := &specs.LinuxResources{
@@ -183,8 +183,8 @@ func Resources(p jail.Plan) (*specs.LinuxResources, error) {
 	return r, err
 }
 
-// Devices lets nodes be opened that have the numbers of these names, with pts the terminals of a
-// devpts, and no others.
+// Devices returns cgroup device rules that allow to open the named device nodes, with pts also the
+// terminals of a devpts, and no others.
 func Devices(names []string, pts bool) ([]specs.LinuxDeviceCgroup, error) {
 	rules := []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
 	allow := func(major int64, minor *int64) {
@@ -205,9 +205,9 @@ func Devices(names []string, pts bool) ([]specs.LinuxDeviceCgroup, error) {
 	return rules, nil
 }
 
-// Seccomp refuses by an action that asks a tracer. A jail has none, so the call fails with
-// ENOSYS, and the listener of the inner filter still gets it (seccomp(2): of the answers of several
-// filters the one of the highest precedence counts).
+// Seccomp returns an outer filter in the form of the runtime-spec. It refuses with SCMP_ACT_TRACE:
+// without a tracer the call fails with ENOSYS, and the listener of the inner filter still gets it,
+// since its action has precedence (seccomp(2)).
 func Seccomp(f seccomp.Filter) (*specs.LinuxSeccomp, error) {
 	if f.Errno != "ENOSYS" {
 		return nil, fmt.Errorf("outer filter: errno %q: only ENOSYS is supported", f.Errno)

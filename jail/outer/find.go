@@ -23,32 +23,32 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// ErrMissing is wrapped by the error for a runtime that is not installed.
+// ErrMissing is wrapped by Find's error for a runtime that is not installed.
 var ErrMissing = errors.New("it is not installed")
 
-// systemDirs are where distributions and administrators put runtimes.
+// systemDirs are the directories in which Find looks for runtimes.
 var systemDirs = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"}
 
-// versionTime bounds the question for a version: a broken program may not answer.
+// versionTime is the timeout of --version.
 const versionTime = 10 * time.Second
 
 // Runtimes finds the programs of outer layers. Its methods may be called from several goroutines.
 type Runtimes struct {
-	// Dir is looked in before the directories of the system: that of jail's own programs, absolute.
+	// Dir, if not "", is searched before systemDirs: the absolute directory of jail's own programs.
 	Dir string
 
 	mu    sync.Mutex
 	known map[string]known
 }
 
-// known is a runtime as it was found, and the state of its file then.
+// known is a cached result of Find and the state of the file then.
 type known struct {
 	stamp   string
 	runtime jail.Runtime
 }
 
 // Find returns the runtime of a layer, with its version and the digest of its program. A program
-// that somebody but root or the caller can change is refused.
+// that users other than root and the caller can change is an error.
 func (r *Runtimes) Find(ctx context.Context, layer string) (jail.Runtime, error) {
 	path, stamp, err := r.look(layer)
 	if err != nil {
@@ -76,14 +76,14 @@ func (r *Runtimes) Find(ctx context.Context, layer string) (jail.Runtime, error)
 	return runtime, nil
 }
 
-// look returns the path of the program and what changes when the file does.
+// look returns the path of the program, and a stamp that changes whenever the file changes.
 func (r *Runtimes) look(layer string) (path, stamp string, err error) {
 	dirs := systemDirs
 	if r.Dir != "" {
 		dirs = append([]string{r.Dir}, dirs...)
 	}
 	for _, dir := range dirs {
-		// Behind links, as those of Debian's alternatives.
+		// Follow links, such as Debian's alternatives.
 		path, err := filepath.EvalSymlinks(filepath.Join(dir, layer))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -120,10 +120,11 @@ func digest(path string) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// bwrapOldest is the oldest minor version of bubblewrap 0 that jail works with.
+// bwrapOldest is N of the oldest supported bubblewrap 0.N.
 const bwrapOldest = 8
 
-// recent returns an error for a runtime that is older than it may be.
+// recent returns an error for an unsupported old version of a runtime. said is the result of
+// version.
 func recent(layer, said string) error {
 	if layer != policy.OuterBwrap {
 		return nil
@@ -139,8 +140,8 @@ func recent(layer, said string) error {
 	return nil
 }
 
-// version returns the first line of what the program says of its version. The digest identifies the
-// program; a version is for reading.
+// version returns the first line of the program's --version, at most 100 bytes. It is for display;
+// the digest identifies the program.
 func version(ctx context.Context, path string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionTime)
 	defer cancel()
@@ -155,18 +156,18 @@ func version(ctx context.Context, path string) (string, error) {
 	return strings.TrimSpace(line[:min(len(line), most)]), nil
 }
 
-// tryTime bounds a try: a runtime that waits for something that the host has not may wait for ever.
+// tryTime is the timeout of Try: a runtime may wait forever for something that the host lacks.
 const tryTime = 20 * time.Second
 
-// ownCode is the exit code by which jail-init says that nobody has started it as it should be.
+// ownCode is jail-init's exit code if it was not started in a jail.
 const ownCode = 125
 
-// A Host is what a try needs of jail: the paths of jail-shim and jail-init, and the control group
-// above all jails.
+// A Host holds what Try needs: the paths of jail-shim and jail-init, and the cgroup above all
+// jails.
 type Host struct{ Shim, Init, Cgroup string }
 
-// Try starts a container in which jail-init, from its path on the host, says that it is in no jail.
-// It returns why that did not work here.
+// Try starts a container with the runtime and runs jail-init in it, which exits with ownCode. It
+// returns nil if that works, and otherwise an error that says why not.
 func Try(ctx context.Context, layer string, runtime jail.Runtime, h Host) error {
 	dir, err := os.MkdirTemp("", "jail-outer-")
 	if err != nil {
@@ -188,7 +189,7 @@ func Try(ctx context.Context, layer string, runtime jail.Runtime, h Host) error 
 		if args, err = tryContainer(adapter, b, trySpec(root, h.Init), h.Cgroup); err != nil {
 			return err
 		}
-		// Whatever is left of it.
+		// Remove what the runtime leaves.
 		defer func() {
 			remove := exec.Command(h.Shim)
 			remove.Args = Gated(-1, unified, runtime.Path, adapter.Delete(b))
@@ -203,7 +204,8 @@ func Try(ctx context.Context, layer string, runtime jail.Runtime, h Host) error 
 	cmd.Env, cmd.WaitDelay = []string{}, time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if os.Geteuid() == 0 {
-		// runsc mounts a network namespace below its state and leaves it there.
+		// runsc leaves a mount of a network namespace below its state. It ends with this mount
+		// namespace.
 		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
 	}
 	out, err := cmd.CombinedOutput()
@@ -225,7 +227,7 @@ func tryContainer(adapter *Adapter, b Bundle, spec *specs.Spec, cgroup string) (
 	return adapter.command(b, "run", "--bundle", b.Dir, b.ID), b.Write(spec)
 }
 
-// tryRoot makes a root that has room for what is mounted there and for init.
+// tryRoot makes a root directory in dir with the mount points of trySpec, and returns its path.
 func tryRoot(dir string) (string, error) {
 	root := filepath.Join(dir, "root")
 	// crun looks for a /dev.
@@ -237,7 +239,7 @@ func tryRoot(dir string) (string, error) {
 	return root, os.WriteFile(filepath.Join(root, "init"), nil, 0o755)
 }
 
-// trySpec is a container with a root that holds nothing but init.
+// trySpec returns the config.json of a container that runs "init try" and has nothing else.
 func trySpec(root, init string) *specs.Spec {
 	spec := &specs.Spec{Version: "1.0.2", Root: &specs.Root{Path: root, Readonly: true},
 		Process: &specs.Process{Args: []string{"/init", "try"}, Cwd: "/", NoNewPrivileges: true},
@@ -252,7 +254,7 @@ func trySpec(root, init string) *specs.Spec {
 	return spec
 }
 
-// Explain returns what the runtime has last written of a failure, or nothing.
+// Explain returns the last message in the runtime's log, at most 500 bytes, or "".
 func Explain(b Bundle) string {
 	text, err := os.ReadFile(b.LogFile())
 	if err != nil {

@@ -1,8 +1,7 @@
-// Package outer puts the jail of a plan into the sandbox of another maker. An adapter writes the
-// plan as an OCI bundle (runtime-spec, config.json) and says with which arguments the runtime makes
-// the container of it; bubblewrap knows no bundles and gets the plan in its arguments. jail-shim
-// starts the runtime. The control group, the root and every mount of
-// the host are made before, as for any jail, so that no runtime decides what is visible inside.
+// Package outer runs a jail inside a third-party sandbox. An adapter writes the plan as an OCI
+// bundle (runtime-spec, config.json) and returns the arguments of the runtime; bubblewrap gets the
+// plan in its arguments. jail-shim starts the runtime. The cgroup, the root and the mounts of the
+// host are made before, as for any jail, so that no runtime decides what is visible inside.
 package outer
 
 import (
@@ -21,34 +20,34 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// A Place is what a bundle needs of the host beside the plan.
+// A Place holds what config.json needs besides the plan.
 type Place struct {
 	// Root is the directory on which the jail's root is mounted.
 	Root string
 	// UserNS is a path of the user namespace that was made for the jail.
 	UserNS string
-	// Args and Env are of jail-init.
+	// Args and Env are jail-init's arguments and environment.
 	Args, Env []string
 }
 
-// A Bundle is a directory with a config.json, below a directory of the run's own.
+// A Bundle is an OCI bundle: a directory with a config.json, below the run's directory.
 type Bundle struct {
-	// Dir holds config.json and what the runtime keeps.
+	// Dir holds config.json, and the runtime's state and log.
 	Dir string
 	ID  string
 	// Files is the number of descriptors that jail-init gets from 3 on.
 	Files int
 }
 
-// PIDFile is where the runtime writes the process of the container.
+// PIDFile returns the path of the file to which the runtime writes the first process's PID.
 func (b Bundle) PIDFile() string { return filepath.Join(b.Dir, "pid") }
 
-// LogFile is where the runtime writes what failed.
+// LogFile returns the path of the runtime's log.
 func (b Bundle) LogFile() string { return filepath.Join(b.Dir, "log") }
 
 func (b Bundle) state() string { return filepath.Join(b.Dir, "state") }
 
-// Write writes config.json.
+// Write writes spec to config.json.
 func (b Bundle) Write(spec *specs.Spec) error {
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -57,23 +56,22 @@ func (b Bundle) Write(spec *specs.Spec) error {
 	return os.WriteFile(filepath.Join(b.Dir, "config.json"), text, 0o600)
 }
 
-// An Adapter speaks to one runtime.
+// An Adapter knows the configuration and the command line of one runtime.
 type Adapter struct {
-	// Config returns the plan in the words of the runtime-spec. It looks at nothing but its
-	// arguments.
+	// Config returns config.json for a plan. It looks at nothing but its arguments.
 	Config func(p jail.Plan, at Place) (*specs.Spec, error)
-	// MakesGroup says that the runtime makes the control group of the plan. The others are started
+	// MakesGroup says that the runtime makes the plan's cgroup. Otherwise jail starts the runtime
 	// in it.
 	MakesGroup bool
-	// Unified says that the runtime refuses to work where it sees control groups of version 1.
+	// Unified says that the runtime fails if it sees cgroup v1 hierarchies.
 	Unified bool
-	// foreground says that the command that makes a container runs it and ends with it.
+	// foreground says that the command of Create runs as long as the container.
 	foreground bool
-	// options are those of every command.
+	// options are given to every command.
 	options []string
 }
 
-// command returns the arguments of a command of the runtime.
+// command returns the runtime's arguments for a command.
 func (a *Adapter) command(b Bundle, words ...string) []string {
 	return slices.Concat([]string{"--root", b.state(), "--log", b.LogFile()}, a.options, words)
 }
@@ -92,8 +90,7 @@ func (a *Adapter) Create(b Bundle) []string {
 	return append(args, b.ID)
 }
 
-// Start returns the arguments that let a made container run, or nil if Create runs it and ends with
-// it.
+// Start returns the arguments that start a created container, or nil if Create has started it.
 func (a *Adapter) Start(b Bundle) []string {
 	if a.foreground {
 		return nil
@@ -104,15 +101,14 @@ func (a *Adapter) Start(b Bundle) []string {
 // Delete returns the arguments that remove what is left of the container.
 func (a *Adapter) Delete(b Bundle) []string { return a.command(b, "delete", "--force", b.ID) }
 
-// GateArg is the argument with which jail-shim executes itself to become a runtime. Gated has the
-// others.
+// GateArg is the first argument of a jail-shim that becomes a runtime. See Gated.
 const GateArg = "gate"
 
-// UnifiedView is the argument for a runtime that is to see control groups of version 2 alone.
+// UnifiedView is the argument that makes /sys/fs/cgroup show cgroup v2 only.
 const UnifiedView = "unified"
 
-// Gated returns the arguments with which jail-shim becomes the program path: only once the parent has
-// written to the descriptor gate, or at once, where gate is -1.
+// Gated returns the arguments with which jail-shim executes the program path with args, after its
+// parent has written to descriptor gate, or at once if gate is -1. See runc.Gate.
 func Gated(gate int, unified bool, path string, args []string) []string {
 	view := "as it is"
 	if unified {
@@ -131,20 +127,20 @@ func For(layer string) (*Adapter, error) {
 
 var adapters = map[string]Adapter{
 	policy.OuterRunc: {Config: configRunc, MakesGroup: true},
-	// Unified although jail makes the groups: crun looks at them and refuses hybrid ones. crun 1.8
-	// does not know hybrid hierarchies, so its option leaves the control group to jail.
+	// crun 1.8 refuses hybrid cgroup hierarchies even if it does not make the cgroup. The option
+	// leaves the cgroup to jail.
 	policy.OuterCrun: {Config: configCrun, Unified: true,
 		options: []string{"--cgroup-manager=disabled"}},
-	// In the foreground: runsc has its sandbox end with itself only so.
+	// Only in the foreground does runsc's sandbox end with runsc.
 	policy.OuterRunsc: {Config: kernelInside, foreground: true,
 		options: []string{"--log-format", "json",
-			// The only one that needs no rights over the processor; a /dev/kvm that is there may hang.
+			// The only platform that does not need /dev/kvm, which may hang.
 			"--platform", "systrap", "--network", "none",
-			// runsc is started in the group of the jail, which jail made.
+			// jail starts runsc in the jail's cgroup.
 			"--ignore-cgroups",
-			// The filters of the plan hold in gVisor's kernel, too.
+			// gVisor's kernel enforces the plan's filters too.
 			"--oci-seccomp",
-			// What is written goes to the jail's own mounts, which are bounded, and nowhere else.
+			// No overlays of runsc: writes go to the jail's own mounts, which have limits.
 			"--overlay2", "none",
 			// The host changes files of the workspace while the jail runs.
 			"--file-access-mounts", "shared"}},
@@ -160,8 +156,8 @@ func configRunc(p jail.Plan, at Place) (*specs.Spec, error) {
 	return spec, err
 }
 
-// configCrun binds what is mounted below /dev once more, each by itself: in a user namespace crun
-// 1.8 takes a bind without the mounts below it.
+// configCrun binds every mount below /dev separately: in a user namespace crun 1.8 does not bind
+// recursively.
 func configCrun(p jail.Plan, at Place) (*specs.Spec, error) {
 	spec, err := HostKernel(p, at)
 	if err != nil {
@@ -183,22 +179,21 @@ func configCrun(p jail.Plan, at Place) (*specs.Spec, error) {
 	return spec, nil
 }
 
-// BwrapFiles are the numbers of the descriptors that bubblewrap inherits for itself, bwrap(1).
+// BwrapFiles are the numbers of descriptors that bubblewrap inherits for its own use (bwrap(1)).
 type BwrapFiles struct {
 	// UserNS is the user namespace that was made for the jail.
 	UserNS int
 	// Filter holds the compiled outer filter.
 	Filter int
-	// Info is where bubblewrap writes the number of the first process.
+	// Info is for --info-fd, to which bubblewrap writes the PID of the first process.
 	Info int
-	// Ready is a pipe with one byte in it, which bubblewrap reads when the jail is made.
+	// Ready is for --block-fd: a pipe with one byte, which bubblewrap reads when the jail is made.
 	Ready int
 }
 
-// Bwrap returns the arguments with which bubblewrap starts jail-init. The root holds every mount of
-// the plan but proc: bubblewrap cannot hide the processes of others in a proc, so jail-shim mounts
-// one of the same process namespace. The first process becomes a child of jail-shim, and nothing of
-// bubblewrap is left beside it.
+// Bwrap returns the arguments with which bubblewrap starts jail-init. The root has every mount of
+// the plan except proc, which jail-shim mounts because bubblewrap does not support hidepid. The
+// first process becomes a child of jail-shim, and bubblewrap is killed.
 func Bwrap(p jail.Plan, at Place, fds BwrapFiles) ([]string, error) {
 	if p.NetworkOf != "" {
 		return nil, errors.New("bubblewrap joins no network namespace of another jail")
@@ -208,7 +203,7 @@ func Bwrap(p jail.Plan, at Place, fds BwrapFiles) ([]string, error) {
 	for _, name := range p.Namespaces {
 		switch name {
 		case "user", "mount":
-			// The one is given, and bubblewrap always makes the other.
+			// The user namespace is given, and bubblewrap always makes a mount namespace.
 		case "pid", "net", "ipc", "uts", "cgroup":
 			args = append(args, "--unshare-"+string(name))
 		default:
@@ -225,7 +220,8 @@ func Bwrap(p jail.Plan, at Place, fds BwrapFiles) ([]string, error) {
 	for _, name := range p.Capabilities {
 		args = append(args, "--cap-add", name)
 	}
-	// Its mounts have their rights already, which are locked, and the nodes in it are the plan's.
+	// The mounts in the root have their flags already, which are locked. --dev-bind keeps device
+	// nodes usable; only the plan's are there.
 	args = append(args, "--dev-bind", at.Root, "/", "--remount-ro", "/", "--chdir", "/",
 		"--clearenv")
 	for _, entry := range at.Env {
@@ -237,7 +233,7 @@ func Bwrap(p jail.Plan, at Place, fds BwrapFiles) ([]string, error) {
 	return append(args, at.Args...), nil
 }
 
-// tryBwrap returns the arguments that start the program /init of a root with the argument try.
+// tryBwrap returns the arguments with which bubblewrap runs init, as /init, with the argument try.
 func tryBwrap(root, init string) []string {
 	return []string{"--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts",
 		"--as-pid-1", "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv",

@@ -1,8 +1,7 @@
-// Package rootfs unpacks the layers of OCI images into a directory that becomes the root of a
-// jail. The maker of the layers is trusted with nothing: every name is resolved by the kernel with
-// the directory as the root, so that no link and no ".." leads out of it; nothing is made but
-// directories, regular files, links and symbolic links; and the size of everything is bounded
-// before it is written.
+// Package rootfs unpacks the layers of OCI images into a directory that becomes the root of a jail.
+// Layers are untrusted: the kernel resolves every name with the directory as the root, so that no
+// link and no ".." leads out of it; only directories, regular files, hard links and symbolic links
+// are made; and the size of everything is checked before it is written.
 //
 // https://github.com/opencontainers/image-spec/blob/v1.1.1/layer.md
 package rootfs
@@ -23,28 +22,28 @@ import (
 
 // Errors to compare with.
 var (
-	// ErrLayer is in errors about layers that cannot be unpacked.
+	// ErrLayer is wrapped by errors about layers that cannot be unpacked.
 	ErrLayer = errors.New("layer that cannot be unpacked")
-	// ErrTooLarge is in errors about layers that take more than their bounds.
+	// ErrTooLarge is wrapped by errors about layers that exceed the Bounds.
 	ErrTooLarge = errors.New("image is too large")
 )
 
-// Bounds hold what all layers of an image take together. What a later layer deletes counts too.
+// Bounds limit all layers of an image together. Files that a later layer deletes count too.
 type Bounds struct {
-	// Bytes are those of the archives and of the files, each.
+	// Bytes is the maximum size of the archives, and also of the files.
 	Bytes int64
-	// Entries is how many entries the archives may have.
+	// Entries is the maximum number of entries in the archives.
 	Entries int
-	// Free is how many bytes stay free on the file system.
+	// Free is the number of bytes that must stay free on the file system.
 	Free int64
 }
 
 const (
-	// maxDepth bounds the directories that a name, and a directory of the tree, lies in.
+	// maxDepth is the maximum number of directories above a name in an archive or in the tree.
 	maxDepth = 128
-	// block is what an entry counts at least, and the unit of a file's size, in bytes.
+	// block is the unit in which sizes are counted, in bytes. Every entry counts one.
 	block = 4096
-	// freeEvery is after how many bytes the free space is looked at again.
+	// freeEvery is the number of bytes after which the free space is checked again.
 	freeEvery = 32 << 20
 )
 
@@ -52,37 +51,37 @@ const (
 const (
 	whiteout = ".wh."
 	opaque   = ".wh..wh..opq"
-	// Names of aufs itself, which say nothing of the tree.
+	// Prefix of aufs' own names, which are ignored.
 	reserved = ".wh..wh."
 )
 
-// A TreeUsage is what a tree has taken.
+// A TreeUsage counts what the layers of a tree have used.
 type TreeUsage struct {
-	// Bytes are those of the files in blocks, with one for each entry.
+	// Bytes is the size of all files in whole blocks, and one block for each entry.
 	Bytes   int64 `json:"bytes"`
 	Entries int   `json:"entries"`
 	// LeftOut counts the devices and named pipes of the layers, which are never made.
 	LeftOut int `json:"left_out,omitempty"`
 }
 
-// A Tree is a directory into which layers are unpacked, the lowest first. Nothing else changes it
-// meanwhile. It is for one goroutine.
+// A Tree is a directory into which layers are unpacked, the lowest first. Nothing else may change
+// it meanwhile. It is for one goroutine.
 type Tree struct {
 	root   *os.File
 	bounds Bounds
 	used   TreeUsage
-	// read counts the bytes of the archives as Add reads them, and looked as Delete does.
+	// read counts the archive bytes that Add has read, looked those that Delete has read.
 	read, looked int64
 	// checked is used.Bytes when the free space was last looked at.
 	checked int64
-	// depth is how many directories the root itself lies in.
+	// depth is the number of directories above the root.
 	depth int
 	// dir is the directory of the last entry, and dirName its name in the archive.
 	dir     *os.File
 	dirName string
 }
 
-// New returns the tree in an empty directory.
+// New returns a Tree in the empty directory root.
 func New(root *os.File, b Bounds) (*Tree, error) {
 	path, err := sys.PathOf(root)
 	if err != nil {
@@ -91,14 +90,14 @@ func New(root *os.File, b Bounds) (*Tree, error) {
 	return &Tree{root: root, bounds: b, depth: strings.Count(path, "/")}, nil
 }
 
-// Used returns what the layers have taken until now.
+// Used returns what the layers have used so far.
 func (t *Tree) Used() TreeUsage { return t.used }
 
-// Close lets go of what the tree has open, but for its root.
+// Close closes the files of the tree except its root.
 func (t *Tree) Close() { t.leave() }
 
-// Delete deletes from the tree what the whiteouts of a layer name. A layer's whiteouts are about the
-// layers below it alone, wherever in the archive they stand: so they come before what Add adds.
+// Delete deletes the entries that a layer's whiteouts name. It must be called before Add with the
+// same layer, since whiteouts apply only to the layers below, wherever they stand in the archive.
 func (t *Tree) Delete(ctx context.Context, layer io.Reader) error {
 	defer t.leave()
 	return t.each(ctx, layer, &t.looked, func(h *tar.Header, _ io.Reader) error {
@@ -144,14 +143,15 @@ func (t *Tree) Delete(ctx context.Context, layer io.Reader) error {
 	})
 }
 
-// Add unpacks a layer. All that it makes belongs to this process's user, has no set-id bits and no
+// Add unpacks a layer. All files belong to this process's user and have no set-id bits and no
 // extended attributes. Devices and named pipes are left out.
 func (t *Tree) Add(ctx context.Context, layer io.Reader) error {
 	defer t.leave()
 	return t.each(ctx, layer, &t.read, t.add)
 }
 
-// each calls f for the entries of a layer, which it reads to its end, and adds to n what it reads.
+// each calls f for each entry of a layer. It reads the layer to its end and adds the bytes read to
+// n.
 func (t *Tree) each(ctx context.Context, layer io.Reader, n *int64,
 	f func(*tar.Header, io.Reader) error) error {
 	counted := &counter{ctx: ctx, r: layer, n: n, most: t.bounds.Bytes}
@@ -159,7 +159,7 @@ func (t *Tree) each(ctx context.Context, layer io.Reader, n *int64,
 	for entries := 0; ; entries++ {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			// What follows the end of an archive is padding; it belongs to the digest.
+			// Read the padding after the archive too, which belongs to the digest.
 			_, err = io.Copy(io.Discard, counted)
 			return err
 		}
@@ -175,7 +175,7 @@ func (t *Tree) each(ctx context.Context, layer io.Reader, n *int64,
 	}
 }
 
-// A counter bounds what is read of archives, however far they unpack.
+// A counter is a reader that counts bytes and fails with ErrTooLarge after the maximum.
 type counter struct {
 	ctx  context.Context
 	r    io.Reader
@@ -198,7 +198,7 @@ func wrong(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrLayer, fmt.Errorf(format, args...))
 }
 
-// broken is an error of reading an archive. Those of the reader below it are not the archive's.
+// broken wraps ErrLayer around an error of reading an archive, unless the underlying reader failed.
 func broken(err error) error {
 	if errors.Is(err, tar.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return wrong("its archive is damaged or cut off: %w", err)
@@ -206,7 +206,7 @@ func broken(err error) error {
 	return err
 }
 
-// failed is an error about the name of an entry. What the name itself causes is the layer's fault.
+// failed returns an error about the entry name. It wraps ErrLayer if the name itself is the cause.
 func failed(name string, err error) error {
 	for _, known := range []struct {
 		errno syscall.Errno
@@ -222,8 +222,8 @@ func failed(name string, err error) error {
 	return err
 }
 
-// split returns the directory of a name in an archive, and the last part; both are empty for the
-// root. A name that begins with a slash is one below the root too.
+// split returns the directory and the last component of a name in an archive. Both are empty for
+// the root. A leading slash is ignored.
 func split(name string) (dir, base string, err error) {
 	var parts []string
 	for part := range strings.SplitSeq(name, "/") {
@@ -252,7 +252,7 @@ func (t *Tree) leave() {
 	t.dir, t.dirName = nil, ""
 }
 
-// open opens a directory of the tree, through links of the tree. The tree closes it.
+// open opens a directory of the tree, following links inside the tree. The tree closes it.
 func (t *Tree) open(name string) (*os.File, error) {
 	if t.dir != nil && t.dirName == name {
 		return t.dir, nil
@@ -266,7 +266,7 @@ func (t *Tree) open(name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Links may have led deeper than the name looks.
+	// Links may lead deeper than the name shows.
 	path, err := sys.PathOf(dir)
 	if err == nil && strings.Count(path, "/")-t.depth > maxDepth {
 		err = syscall.ENAMETOOLONG
@@ -279,7 +279,7 @@ func (t *Tree) open(name string) (*os.File, error) {
 	return dir, nil
 }
 
-// parent is open, and makes the directories that are missing.
+// parent opens a directory like open, and makes missing directories.
 func (t *Tree) parent(name string) (*os.File, error) {
 	dir, err := t.open(name)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -296,7 +296,7 @@ func (t *Tree) parent(name string) (*os.File, error) {
 	if err := t.take(0); err != nil {
 		return nil, err
 	}
-	// A link that leads nowhere is in the way; open says so.
+	// If a dangling link is in the way, open returns an error.
 	if err := sys.MkdirAt(in, base, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
@@ -318,7 +318,8 @@ func (t *Tree) remove(dir *os.File, name string) error {
 	return root.RemoveAll(name)
 }
 
-// take counts what an entry takes before it is made.
+// take adds an entry of size bytes to the usage before it is made, and returns ErrTooLarge beyond
+// the bounds.
 func (t *Tree) take(size int64) error {
 	t.used.Entries++
 	if size < 0 || size > t.bounds.Bytes {
@@ -341,7 +342,7 @@ func (t *Tree) take(size int64) error {
 	return err
 }
 
-// add makes one entry. What there was by its name is replaced, but a directory by a directory.
+// add makes one entry. It replaces an existing entry, except a directory by a directory.
 func (t *Tree) add(h *tar.Header, body io.Reader) error {
 	name, base, err := split(h.Name)
 	if err != nil {
@@ -380,15 +381,15 @@ func isFile(h *tar.Header) bool {
 		h.Typeflag == tar.TypeCont
 }
 
-// create makes one entry that is not there.
+// create makes one entry whose name is free.
 func (t *Tree) create(dir *os.File, base string, h *tar.Header, body io.Reader) error {
-	// Set-id bits would count for nothing, since the mount is nosuid.
+	// No set-id bits, which would have no effect on the nosuid mount.
 	perm := uint32(h.Mode) & 0o777
 	switch {
 	case isFile(h):
 		return t.file(dir, base, perm, h, body)
 	case h.Typeflag == tar.TypeDir:
-		// The owner can always go in: who has no other right deletes the tree one day.
+		// The owner always has all rights, so that an unprivileged user can delete the tree later.
 		return makeDir(dir, base, perm|0o700|uint32(h.Mode)&syscall.S_ISVTX)
 	case h.Typeflag == tar.TypeSymlink:
 		if h.Linkname == "" {
@@ -399,7 +400,7 @@ func (t *Tree) create(dir *os.File, base string, h *tar.Header, body io.Reader) 
 		return t.link(dir, base, h)
 	case h.Typeflag == tar.TypeChar, h.Typeflag == tar.TypeBlock, h.Typeflag == tar.TypeFifo:
 		t.used.LeftOut++
-		// What the layers below have by that name is gone.
+		// The entry of the layers below has been replaced.
 		if _, err := sys.LstatAt(dir, base); err == nil {
 			return t.remove(dir, base)
 		}
@@ -442,7 +443,7 @@ func (t *Tree) file(dir *os.File, base string, perm uint32, h *tar.Header, body 
 	return errors.Join(err, f.Close())
 }
 
-// link gives a file or a symbolic link of the tree one more name.
+// link makes a hard link to a file or symbolic link of the tree.
 func (t *Tree) link(dir *os.File, base string, h *tar.Header) error {
 	name, last, err := split(h.Linkname)
 	if err != nil {
@@ -474,5 +475,5 @@ func (t *Tree) link(dir *os.File, base string, h *tar.Header) error {
 	return sys.LinkInode(target, dir, base)
 }
 
-// Sync writes a tree that is whole to its disk.
+// Sync writes the file system of a complete tree to disk (syncfs(2)).
 func Sync(root *os.File) error { return sys.Syncfs(root) }

@@ -1,10 +1,10 @@
-// Package rootless lets an ordinary user's daemon start jails, where the kernel lets users make
-// user namespaces: the daemon runs itself again in a user and a mount namespace of its own, in
-// which it has rights over what it makes and over nothing of the host. Its ids inside are those
-// outside, so that what it sees, keeps and records carries the names that the host knows.
+// Package rootless lets an ordinary user's daemon start jails if the kernel lets users make user
+// namespaces. The daemon runs itself again in a new user and mount namespace, in which it has
+// rights over its own mounts and namespaces and none over the host's. Ids are mapped to themselves,
+// so that its files and records have the host's ids.
 //
-// A user's daemon has no right that the user has not. What is weaker than with root's is in
-// docs/rootless.md.
+// A user's daemon has no right that the user does not have. docs/rootless.md lists what is weaker
+// than in root's daemon.
 package rootless
 
 import (
@@ -22,13 +22,13 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// Inside reports whether this process is in such namespaces.
+// Inside reports whether this process runs in the namespaces of a user's daemon.
 func Inside() bool { return sys.Rootless() }
 
-// Needed reports whether this process must enter them to start jails.
+// Needed reports whether this process must enter such namespaces (Run) to start jails.
 func Needed() bool { return os.Geteuid() != 0 && !Inside() }
 
-// User returns whose jails this process starts; nil if it is root's.
+// User returns the user whose daemon this process is, or nil for root's.
 func User() *jail.User {
 	if !Inside() {
 		return nil
@@ -36,10 +36,10 @@ func User() *jail.User {
 	return &jail.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
 }
 
-// Settle is called first inside: what is mounted from here on is seen by nobody else.
+// Settle makes all mounts private. It must be called first inside the namespaces.
 func Settle() error { return sys.OwnMounts() }
 
-// SpaceError says that the kernel refuses the namespaces.
+// SpaceError is returned by Run if the kernel refuses the namespaces.
 type SpaceError struct{ Err error }
 
 func (e *SpaceError) Error() string {
@@ -47,14 +47,14 @@ func (e *SpaceError) Error() string {
 }
 func (e *SpaceError) Unwrap() error { return e.Err }
 
-// lastInherited is the highest descriptor, beside the streams, that goes on to the program inside.
+// lastInherited is the only descriptor besides the streams that the program inside gets.
 const lastInherited = 3
 
-// Run runs the program at exe in new namespaces, as the same user, and returns its exit code when
-// it has ended. Descriptor 3 is handed on if it is open; signals that a service manager sends are.
-// It ends with this process, whatever ends that.
+// Run runs the program at exe in new namespaces as the same user, waits for it and returns its exit
+// code, or 128 plus a signal's number. It passes on descriptor 3 if that is a socket, and forwards
+// signals. The kernel kills the program if this process ends.
 func Run(exe string, args []string) (int, error) {
-	// The wish to end with the parent is about the thread that forks.
+	// Pdeathsig refers to the thread that forks.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	signals := make(chan os.Signal, 8)
@@ -93,7 +93,7 @@ var forwarded = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, sys
 func command(exe string, args []string) *exec.Cmd {
 	cmd := exec.Command(exe, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// A socket that a service manager passed names this process, which does not use it.
+	// LISTEN_PID names this process, not the program inside.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "LISTEN_")
 	})

@@ -12,16 +12,15 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// Attach gives a jail that was started without them the shadow of its workspace, or the state of
-// its agent. Both are made where those of any jail are made, in the mount namespace of the thread
-// that called Start, which must be the one that calls Attach, and a mount of them goes into the
-// jail's own. There jail-init waits, restricted: it can mount nothing, so what target means is what
-// Start made it. Its Landlock domain names the directory that the mount point is in.
+// Attach gives a jail that was started with Order.Later the shadow of its workspace, or the state
+// of its agent. It must be called on the thread that called Start: it mounts them in that thread's
+// mount namespace and then attaches a copy in the jail's. jail-init waits there, restricted, and
+// can mount nothing, so the target is still what Start made. The rule of its Landlock domain is on
+// the directory above the mount point.
 //
-// Mounts that a jail is started with are locked to it: the kernel keeps its own user namespace from
-// changing what they refuse (mount_namespaces(7)). One that comes later is not. A shadow refuses
-// nothing that its file system does not refuse by itself; a real directory that is read-only by its
-// mount alone would, and so is never attached later.
+// The mounts that a jail starts with are locked: its user namespace cannot change their flags
+// (mount_namespaces(7)). A later mount is not locked, so nothing may depend on its flags. A real
+// directory that only its mount makes read-only is therefore never attached later.
 func (j *Jail) Attach(o control.Order, lower, upper *os.File, frozen []*os.File) error {
 	w, userns := j.plan.Workspace, j.later
 	if userns == nil || !j.plan.HostsAgent() && (w == nil || !w.Shadow) {
@@ -40,7 +39,7 @@ func (j *Jail) Attach(o control.Order, lower, upper *os.File, frozen []*os.File)
 	return j.passOn(w.Target)
 }
 
-// passOn gives the jail a mount of what was mounted for it at target.
+// passOn attaches a copy of the mount at target, below j.root, at target in the jail.
 func (j *Jail) passOn(target string) error {
 	mount, err := sys.CloneMountOf(filepath.Join(j.root, target))
 	if err != nil {
@@ -50,8 +49,8 @@ func (j *Jail) passOn(target string) error {
 	return sys.AttachIn(mount, j.PID, target)
 }
 
-// attachState gives a jail the directory of its agent's database. It refuses nothing by its mount
-// alone but programs, devices and set-id bits, and a jail has no right to change that.
+// attachState attaches the directory of the agent's database. Of the mount's flags only noexec,
+// nodev and nosuid matter, and no process of the jail has the capability to change them.
 func (j *Jail) attachState(source, userns *os.File) error {
 	i := slices.IndexFunc(j.plan.Mounts, func(m jail.Mount) bool { return m.Kind == jail.MountState })
 	m := j.plan.Mounts[i]
@@ -61,7 +60,7 @@ func (j *Jail) attachState(source, userns *os.File) error {
 	return j.passOn(m.Target)
 }
 
-// isShared reports whether a mount of the order's plan is one that comes from another jail.
+// isShared reports whether m is a tmpfs that comes from another jail (Order.Shared).
 func isShared(o control.Order, m jail.Mount) bool {
 	return m.Kind == jail.MountTmpfs && slices.Contains(o.Shared, m.Target)
 }
@@ -73,7 +72,7 @@ func attachShared(mount *os.File, target string, flags sys.MountFlags) error {
 	return sys.AttachShared(mount, target, flags)
 }
 
-// RefreshShadow has the shadow show its directory as it is now, but for what is in use.
+// RefreshShadow makes the shadow show the present state of its directory, except for files in use.
 func (j *Jail) RefreshShadow() error {
 	if j.shadow == nil {
 		return errors.New("refresh: the jail has no shadow")
@@ -81,10 +80,10 @@ func (j *Jail) RefreshShadow() error {
 	return sys.ForgetNames(j.shadow)
 }
 
-// Share returns one more mount, detached, of what the jail has at target: the shadow of its
-// workspace, or a tmpfs. It looks at the mounts that were made for the jail, in the mount namespace
-// in which they were made and in which nothing of the jail has ever run: what the jail does to its
-// own does not matter. It must be called on the thread that called Start.
+// Share returns a detached copy of the jail's mount at target: the shadow of its workspace, or a
+// tmpfs. It copies from the mount namespace in which Start mounted them, where no process of the
+// jail runs, so the jail cannot influence the result. It must be called on the thread that called
+// Start.
 func (j *Jail) Share(target string) (*os.File, error) {
 	if w := j.plan.Workspace; w != nil && w.Target == target && j.shadow != nil {
 		return sys.CloneTree(j.shadow)

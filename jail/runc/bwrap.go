@@ -18,9 +18,9 @@ import (
 	"github.com/jail-sandbox/jail/jail/seccomp/libseccomp"
 )
 
-// bubblewrap has bubblewrap start jail-init, and returns when the jail is made and its first process
-// is a child of this one. What bubblewrap says of a failure goes to the log: its own standard error
-// is that of the first process, which puts the tool's in its place (guest.ErrPassed).
+// bubblewrap starts jail-init by bubblewrap, and returns when the jail is made and its first
+// process is a child of this process. Standard error is a log, so that bubblewrap's errors go
+// there; jail-init replaces it by the tool's (guest.ErrPassed).
 func (c *ociContainer) bubblewrap(ctx context.Context, o control.Order, place outer.Place,
 	files Files, userns *os.File) error {
 	if err := sys.AdoptOrphans(); err != nil {
@@ -43,7 +43,7 @@ func (c *ociContainer) bubblewrap(ctx context.Context, o control.Order, place ou
 		return err
 	}
 	defer filter.Close()
-	// bubblewrap reads from where it stands.
+	// bubblewrap reads from the current offset.
 	if _, err := filter.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (c *ociContainer) bubblewrap(ctx context.Context, o control.Order, place ou
 	}
 	defer ready.Close()
 	defer readyEnd.Close()
-	// Nothing is waited for, and that it was read is seen.
+	// bubblewrap can read at once. When all readers have closed the pipe, the jail is made.
 	if _, err := ready.Write([]byte{1}); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (c *ociContainer) bubblewrap(ctx context.Context, o control.Order, place ou
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = []string{}, files.In, files.Out, log
 	cmd.ExtraFiles = []*os.File{files.Control, files.Listener, files.Err, userns, filter, infoEnd,
 		readyEnd}
-	// Bubblewrap hands on what is open.
+	// bubblewrap passes all open descriptors on, so its own are behind those of jail-init.
 	const first = control.InitPassed + 1
 	args, err := outer.Bwrap(o.Plan, place, outer.BwrapFiles{UserNS: first, Filter: first + 1,
 		Info: first + 2, Ready: first + 3})
@@ -94,26 +94,27 @@ func (c *ociContainer) bubblewrap(ctx context.Context, o control.Order, place ou
 		if c.process, err = os.FindProcess(pid); err != nil {
 			return err
 		}
-		// bubblewrap closes its end when it has let the first process go on, and the first process when
-		// it is in the jail's own root.
+		// bubblewrap closes its end after it has released the first process, and the first process
+		// closes its end in the jail's own root.
 		return sys.AwaitNoReader(ready)
 	})
 	if err != nil {
 		return fmt.Errorf("bwrap: %w", err)
 	}
-	// It would wait for the first process only, which is a child of this process without it.
+	// bubblewrap only waits for the first process. Without bubblewrap that becomes a child of this
+	// process.
 	if err := cmd.Process.Kill(); err != nil {
 		return fmt.Errorf("bwrap: %w", err)
 	}
 	if err := cmd.Wait(); err != nil && cmd.ProcessState.Exited() {
-		// It had ended before, as the first process has.
+		// It ended by itself because the first process has ended.
 		return fmt.Errorf("bwrap: %w", err)
 	}
 	c.paths = c.group.GetPaths()
 	return mountProcIn(pid, o.Plan)
 }
 
-// childOf reads what bubblewrap says of the first process.
+// childOf reads the host PID of the first process from bubblewrap's --info-fd.
 func childOf(info io.Reader) (int, error) {
 	var said struct {
 		PID int `json:"child-pid"`
@@ -124,11 +125,11 @@ func childOf(info io.Reader) (int, error) {
 	return said.PID, nil
 }
 
-// bwrapUser is who executes bubblewrap, which takes the ids of the plan inside the jail's user
-// namespace, unless it finds that it has them already: it compares the numbers of the host with those
-// of the jail. The host's root may enter the namespace and keeps its rights there when it takes
-// another user's id than 0. Its owner may enter it too, without any right on the host, and keeps them
-// when it takes the id 0.
+// bwrapUser returns the host's user and group that execute bubblewrap. bubblewrap changes to the
+// plan's ids in the jail's user namespace unless its own ids have the same numbers, so these must
+// differ. Host root may enter the namespace and keeps its capabilities there on a change to a uid
+// other than 0; for uid 0 the namespace's owner is used, which may enter it too and has no rights
+// on the host.
 func bwrapUser(ids jail.IDs) (*syscall.Credential, error) {
 	who := &syscall.Credential{Gid: ids.HostGroup()}
 	if ids.UID == 0 {
@@ -141,14 +142,15 @@ func bwrapUser(ids jail.IDs) (*syscall.Credential, error) {
 	return who, nil
 }
 
-// mountProcIn mounts a proc in a jail, of its own process namespace.
+// mountProcIn mounts a proc of the jail's own PID namespace in the jail with first process pid, if
+// the plan has a proc.
 func mountProcIn(pid int, p jail.Plan) error {
 	i := slices.IndexFunc(p.Mounts, func(m jail.Mount) bool { return m.Kind == jail.MountProc })
 	if i < 0 {
 		return nil
 	}
 	options := []string{"source=proc", "hidepid=4"}
-	// Else showMachine narrows it when the files of the machine are on it.
+	// Otherwise showMachine narrows it after it has mounted the files of the machine.
 	if !p.MachineInProc() {
 		options = append(options, "subset=pid")
 	}

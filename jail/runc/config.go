@@ -15,18 +15,18 @@ import (
 	"github.com/jail-sandbox/jail/jail/seccomp/libseccomp"
 )
 
-// newConfig writes the plan in libcontainer's words: those of the runtime-spec, and what that has no
-// words for. root is where the jail's root is mounted, usernsPath names the user namespace that was
-// made for it, and networkPath the network namespace of the plan's NetworkOf.
+// newConfig returns the plan as a configuration of libcontainer. root is the directory on which the
+// jail's root is mounted, usernsPath the user namespace that was made for it, and networkPath the
+// network namespace of the plan's NetworkOf.
 //
-// libcontainer joins the namespaces of paths while it still has the rights of this process over the
-// user namespace of the other jail, and before it joins the jail's own, which gives none over them.
+// libcontainer joins namespaces that are given by path before it joins the jail's user namespace,
+// in which it would have no rights over the other jail's.
 func newConfig(p jail.Plan, root, usernsPath, networkPath string) (*configs.Config, error) {
 	spec, err := outer.HostKernel(p, outer.Place{Root: root})
 	if err != nil {
 		return nil, err
 	}
-	// Each is set below as it is to be: specconv adds to them.
+	// Both are set below: specconv would add to them.
 	spec.Linux.Seccomp, spec.Linux.Resources = nil, nil
 	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{Spec: spec})
 	if err != nil {
@@ -46,7 +46,7 @@ func newConfig(p jail.Plan, root, usernsPath, networkPath string) (*configs.Conf
 		config.Namespaces.Add(configs.NEWUSER, usernsPath)
 	}
 	if p.NetworkOf != "" {
-		// Its loopback device is not the jail's to bring up.
+		// The other jail has brought up its loopback device.
 		config.Namespaces.Add(configs.NEWNET, networkPath)
 		config.Networks = nil
 	}
@@ -63,8 +63,8 @@ func idMaps(all []specs.LinuxIDMapping) (maps []configs.IDMap) {
 	return maps
 }
 
-// newCgroups writes the control group of the plan in the library's words. What is no node of the plan
-// cannot be opened by whatever name it has.
+// newCgroups returns the plan's cgroup as a configuration of libcontainer. Its device rules allow
+// only the numbers of the plan's nodes, whatever name a node has.
 func newCgroups(p jail.Plan) (*cgroups.Cgroup, error) {
 	resources, err := outer.Resources(p)
 	if err != nil {
@@ -78,7 +78,7 @@ func newGroup(path string, resources *specs.LinuxResources) (*cgroups.Cgroup, er
 		Linux: &specs.Linux{CgroupsPath: path, Resources: resources}}}, nil)
 }
 
-// newSeccomp writes an outer filter in the library's words.
+// newSeccomp returns an outer filter as a configuration of libcontainer.
 func newSeccomp(f seccomp.Filter) (*configs.Seccomp, error) {
 	filter, err := outer.Seccomp(f)
 	if err != nil {
@@ -87,8 +87,8 @@ func newSeccomp(f seccomp.Filter) (*configs.Seccomp, error) {
 	if err := libseccomp.Check(f); err != nil {
 		return nil, fmt.Errorf("outer filter: %w", err)
 	}
-	// Without architectures it is that of this host. No flags are not the same as nil, with which
-	// specconv has the kernel leave a mitigation out.
+	// Without architectures the filter is for the host's. The flags are empty and not nil: with
+	// nil, specconv adds a flag that turns a mitigation off.
 	filter.Architectures, filter.Flags = nil, []specs.LinuxSeccompFlag{}
 	return specconv.SetupSeccomp(filter)
 }

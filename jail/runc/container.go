@@ -31,11 +31,11 @@ import (
 	"github.com/jail-sandbox/jail/jail/seccomp/libseccomp"
 )
 
-// InitContainer is the second life of a program that makes containers, inside. It never returns. The
-// container outlives its maker, unlike a jail.
+// InitContainer is libcontainer's init stage, which runs in the new container in a second execution
+// of jail-oci. It never returns. Unlike a jail, the container outlives its creator.
 func InitContainer() { libcontainer.Init() }
 
-// LogTo has libcontainer write what it notes to a file, as JSON or as text.
+// LogTo sends libcontainer's log to f, as JSON or as text, with debug messages if debug is set.
 func LogTo(f *os.File, asJSON, debug bool) {
 	logrus.SetOutput(f)
 	if asJSON {
@@ -46,7 +46,7 @@ func LogTo(f *os.File, asJSON, debug bool) {
 	}
 }
 
-// LogError writes the failure of a command to that file, and what to do about it unless hint is "".
+// LogError writes an error to that log. hint, if not "", says what to do about it.
 func LogError(err error, hint string) {
 	fields := logrus.Fields{}
 	if hint != "" {
@@ -61,32 +61,32 @@ type Containers struct {
 	Root string
 	// Init is the path of jail-init.
 	Init string
-	// Systemd says that cgroupsPath is of the form slice:prefix:name, for systemd to make.
+	// Systemd says that systemd makes the cgroups: cgroupsPath has the form slice:prefix:name.
 	Systemd bool
 }
 
-// A Container is one that was created and not deleted yet.
+// A Container is a container that was created and not yet deleted.
 type Container struct {
 	all  Containers
 	made *libcontainer.Container
-	// Plan is what it was made from.
+	// Plan is the plan that it was made from.
 	Plan oci.Plan
 }
 
-// ErrNoContainer says that there is no container of a name.
+// ErrNoContainer is returned for an id that no container has.
 var ErrNoContainer = libcontainer.ErrNotExist
 
 // planFile is the name of the plan in the directory of a container.
 const planFile = "jail-plan.json"
 
-// CreateOptions are what the command line says of a new container.
+// CreateOptions are the options of the command line for a new container.
 type CreateOptions struct {
 	NoPivot      bool
 	NoNewKeyring bool
 }
 
-// Create makes a container whose process waits for Start. The working directory is the bundle's. The
-// caller must delete the container on error of what follows.
+// Create makes a container without a process and stores its plan. The working directory must be the
+// bundle. If a later step fails, the caller must delete the container.
 func (c Containers) Create(p oci.Plan, o CreateOptions) (*Container, error) {
 	config, err := c.config(p, o)
 	if err != nil {
@@ -117,7 +117,7 @@ func (c Containers) config(p oci.Plan, o CreateOptions) (*configs.Config, error)
 	if err != nil {
 		return nil, err
 	}
-	// libcontainer allows devices of its own besides.
+	// libcontainer would also allow devices of its own.
 	rules, err := outer.Devices(p.Devices, true)
 	if err != nil {
 		return nil, err
@@ -136,9 +136,9 @@ func (c Containers) config(p oci.Plan, o CreateOptions) (*configs.Config, error)
 	return config, nil
 }
 
-// letRestrict lets jail-init restrict itself behind the filter of config.json: older ones refuse what
-// they do not know. The inner filter, which jail-init loads last, has none of these calls, so nothing
-// of the image can make them.
+// letRestrict allows the calls by which jail-init restricts itself in the filter of config.json,
+// which may refuse them. The inner filter, which jail-init loads last, allows none of them, so the
+// image's programs cannot make them.
 func letRestrict(s *configs.Seccomp) {
 	calls := []string{"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self",
 		"seccomp"}
@@ -166,7 +166,7 @@ func (c Containers) Load(id string) (*Container, error) {
 	return loaded, nil
 }
 
-// RemoveRest removes what is left of a container that was never made as a whole.
+// RemoveRest removes the directory of a container whose creation did not complete.
 func (c Containers) RemoveRest(id string) error {
 	if id == "" || filepath.Base(id) != id || id == "." || id == ".." {
 		return fmt.Errorf("container id %q is none", id)
@@ -174,7 +174,7 @@ func (c Containers) RemoveRest(id string) error {
 	return os.RemoveAll(filepath.Join(c.Root, id))
 }
 
-// IDs lists the containers there are.
+// IDs returns the ids of all containers.
 func (c Containers) IDs() ([]string, error) {
 	entries, err := os.ReadDir(c.Root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -189,20 +189,19 @@ func (c Containers) IDs() ([]string, error) {
 	return ids, err
 }
 
-// A Process is one that is started in a container.
+// A Process is a process to start in a container.
 type Process struct {
 	Spec specs.Process
-	// Console is the socket that the other end of its terminal is sent over; nil without a
-	// terminal.
+	// Console is the socket to which the master of its terminal is sent; nil without a terminal.
 	Console *os.File
-	// Preserved are descriptors that the process has above the standard streams.
+	// Preserved are descriptors that the process gets from 3 on.
 	Preserved []*os.File
-	// Init says that it is the first one.
+	// Init is true for the container's first process.
 	Init bool
 }
 
-// Begin makes a process of the container, with the standard streams of this program or a terminal. The
-// first one waits for Start.
+// Begin starts a process of the container, with the standard streams of this program or a terminal.
+// The first process waits for Start before it executes its program.
 func (c *Container) Begin(p Process) (*libcontainer.Process, error) {
 	order, err := c.order(p)
 	if err != nil {
@@ -215,7 +214,7 @@ func (c *Container) Begin(p Process) (*libcontainer.Process, error) {
 	}
 	defer init.Close()
 	first := 3 + len(p.Preserved)
-	// Of jail-init, not of the program.
+	// The environment of jail-init, not of the program.
 	env := []string{"GOTRACEBACK=none", "GOMAXPROCS=2"}
 	if !c.Plan.Module {
 		env = append(env, "GOGC=off")
@@ -251,7 +250,7 @@ func (c *Container) Begin(p Process) (*libcontainer.Process, error) {
 	return process, c.made.Run(process)
 }
 
-// order is what jail-init is told.
+// order returns an in-memory file with the ContainerOrder for jail-init.
 func (c *Container) order(p Process) (*os.File, error) {
 	plan := c.Plan
 	o := guest.ContainerOrder{Rlimits: plan.ProcessRlimits(&p.Spec), Landlock: plan.Landlock,
@@ -294,8 +293,8 @@ func rootOf(pid int) (*guest.RootID, error) {
 	return new(guest.RootIDOf(info)), nil
 }
 
-// openInit opens jail-init by a mount that is read-only for good: what a process of the container
-// finds of it in /proc leads to no writing (CVE-2019-5736).
+// openInit opens jail-init through a read-only mount, so that a process of the container cannot
+// write to it through /proc (CVE-2019-5736).
 func openInit(path string) (*os.File, error) {
 	f, err := sys.OpenTarget(path)
 	if err != nil {
@@ -305,7 +304,7 @@ func openInit(path string) (*os.File, error) {
 	return sys.CloneMount(f)
 }
 
-// Start lets the first process go on to its program.
+// Start lets the first process execute its program.
 func (c *Container) Start() error {
 	status, err := c.made.Status()
 	switch {
@@ -319,8 +318,8 @@ func (c *Container) Start() error {
 	return errors.New("cannot start an already running container")
 }
 
-// CheckBinds returns an error unless what the container has at the place of each bind is the file
-// that was looked at. Nothing of the image runs yet.
+// CheckBinds returns an error unless the container's file at each target is the source that was
+// checked before. Call it before a program of the image runs.
 func (c *Container) CheckBinds(pid int, sources map[string]*os.File) error {
 	root, err := sys.RootOf(pid)
 	if err != nil {
@@ -355,8 +354,9 @@ func sameFile(root *os.File, target string, source *os.File) error {
 	return nil
 }
 
-// CheckProgram returns an error if a container, whose first process has the number pid, has no such
-// program or module. It is for the message: jail-init finds the program once more, inside.
+// CheckProgram returns an error if the container, whose first process is pid, does not have the
+// program or module of p. It only gives a better message: jail-init looks the program up again
+// inside.
 func (c *Container) CheckProgram(pid int, p specs.Process) error {
 	root, err := sys.RootOf(pid)
 	if err != nil {
@@ -369,7 +369,7 @@ func (c *Container) CheckProgram(pid int, p specs.Process) error {
 	return checkProgram(root, p, mayRun)
 }
 
-// StartsModule reports whether the program of a process is a WebAssembly module, where root is the
+// StartsModule reports whether the program of a process is a WebAssembly module. root is the root
 // directory of the image.
 func StartsModule(root string, p specs.Process) (bool, error) {
 	dir, err := sys.OpenTarget(root)
@@ -380,7 +380,7 @@ func StartsModule(root string, p specs.Process) (bool, error) {
 	return len(p.Args) > 0 && checkProgram(dir, p, isModule) == nil, nil
 }
 
-// mayRun returns fs.ErrPermission for a file that nobody may execute.
+// mayRun returns fs.ErrPermission unless f is a regular file that somebody may execute.
 func mayRun(f *os.File) error {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
 		return fs.ErrPermission
@@ -390,8 +390,8 @@ func mayRun(f *os.File) error {
 
 var errNoModule = errors.New("not a WebAssembly module")
 
-// isModule returns errNoModule for a file that does not begin as a WebAssembly module does. f is open
-// with O_PATH.
+// isModule returns errNoModule unless f, which is open with O_PATH, is a regular file with the
+// magic number of a WebAssembly module.
 func isModule(f *os.File) error {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return errNoModule
@@ -408,8 +408,8 @@ func isModule(f *os.File) error {
 	return nil
 }
 
-// checkProgram looks for the program of a process in a root directory. fits returns what is wrong with a
-// file that has its name.
+// checkProgram looks up the program of a process below root. fits returns an error for a file of
+// that name that is not suitable.
 func checkProgram(root *os.File, p specs.Process, fits func(*os.File) error) error {
 	name := p.Args[0]
 	dirs := []string{""}
@@ -441,7 +441,7 @@ func checkProgram(root *os.File, p specs.Process, fits func(*os.File) error) err
 		return fmt.Errorf("exec: %q: %w", name, err)
 	}
 	if len(dirs) > 1 || dirs[0] != "" {
-		// As runc, whose words engines look for.
+		// The words of runc, which engines look for.
 		return fmt.Errorf("exec: %q: executable file not found in $PATH", name)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -450,7 +450,7 @@ func checkProgram(root *os.File, p specs.Process, fits func(*os.File) error) err
 	return fmt.Errorf("exec: %q: permission denied", name)
 }
 
-// Pid is the number of the first process, 0 if it has ended.
+// Pid returns the host PID of the first process, or 0 if it has ended.
 func (c *Container) Pid() int {
 	state, err := c.made.OCIState()
 	if err != nil {
@@ -459,7 +459,7 @@ func (c *Container) Pid() int {
 	return state.Pid
 }
 
-// Cgroups are the directories of the container's control group by controller, as oci.Made has them.
+// Cgroups returns the directories of the container's cgroup by controller, as oci.Made has them.
 func (c *Container) Cgroups() (map[string]string, error) {
 	s, err := c.made.State()
 	if err != nil {
@@ -468,7 +468,7 @@ func (c *Container) Cgroups() (map[string]string, error) {
 	return s.CgroupPaths, nil
 }
 
-// State is what `state` prints.
+// State is the output of the command state (runtime-spec).
 type State struct {
 	Version     string            `json:"ociVersion"`
 	ID          string            `json:"id"`
@@ -500,8 +500,9 @@ func (c *Container) State() (State, error) {
 		Rootfs: s.Config.Rootfs, Created: s.Created, Annotations: annotations, Owner: "root"}, nil
 }
 
-// CanExec returns an error that says why no further process can be started in the container, or
-// nil. In a paused container the process would wait, frozen, and keep the container from ending.
+// CanExec returns nil if a further process can be started in the container, and otherwise an error
+// that says why not. In a paused container the process would wait, frozen, and keep the container
+// from ending.
 func (c *Container) CanExec() error {
 	status, err := c.made.Status()
 	switch {
@@ -520,20 +521,20 @@ func (c *Container) CanExec() error {
 // Signal sends a signal to the first process.
 func (c *Container) Signal(s syscall.Signal) error { return c.made.Signal(s) }
 
-// ErrNotRunning says that the container's process has ended.
+// ErrNotRunning is returned if the container's process has ended.
 var ErrNotRunning = libcontainer.ErrNotRunning
 
-// Processes are the numbers of the container's processes on the host.
+// Processes returns the host PIDs of the container's processes.
 func (c *Container) Processes() ([]int, error) { return c.made.Processes() }
 
-// Pause freezes the processes of the container, and Resume lets them go on.
+// Pause freezes the processes of the container.
 func (c *Container) Pause() error { return c.made.Pause() }
 
-// Resume is described at Pause.
+// Resume thaws the processes of a paused container.
 func (c *Container) Resume() error { return c.made.Resume() }
 
-// Delete removes what the host has of the container. With force, or if it was never started, its
-// processes are killed first. ended is called once they have ended, while the control group is there.
+// Delete removes the container from the host. With force, or if it was never started, Delete kills
+// its processes first. It calls ended after they have ended and before it removes the cgroup.
 func (c *Container) Delete(force bool, ended func()) error {
 	status, err := c.made.Status()
 	if err != nil && !force {
@@ -557,8 +558,8 @@ func (c *Container) Delete(force bool, ended func()) error {
 	return c.destroy()
 }
 
-// destroy removes the container. A hook poststop that fails is a warning (runtime-spec, lifecycle):
-// nothing of the container is left by then.
+// destroy removes the container. A failed poststop hook is only a warning, since nothing of the
+// container is left by then (runtime-spec, lifecycle).
 func (c *Container) destroy() error {
 	err := c.made.Destroy()
 	_, left := os.Lstat(filepath.Join(c.all.Root, c.made.ID()))
@@ -569,14 +570,14 @@ func (c *Container) destroy() error {
 	return err
 }
 
-// How long a process may take to end that was killed.
+// Delete waits up to killPatience times killWait for a killed process to end.
 const killPatience, killWait = 1000, 10 * time.Millisecond
 
-// SpecVersion is that of the runtime-spec.
+// SpecVersion is the version of the runtime-spec.
 var SpecVersion = specs.Version
 
-// OpenSource opens what a bind shows, to be named by its descriptor, and returns its path without
-// links. A relative path is beneath the bundle.
+// OpenSource opens the source of a bind with O_PATH and returns its path with links resolved. A
+// relative path is below the bundle.
 func OpenSource(bundle, path string) (f *os.File, real string, err error) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(bundle, path)
@@ -591,7 +592,7 @@ func OpenSource(bundle, path string) (f *os.File, real string, err error) {
 	return f, real, nil
 }
 
-// ParseSignal returns the signal of a name, with or without SIG, or of a number.
+// ParseSignal returns the signal for a name, with or without SIG, or a number.
 func ParseSignal(name string) (syscall.Signal, error) {
 	if n, err := strconv.Atoi(name); err == nil && n >= 0 && n <= 64 {
 		return syscall.Signal(n), nil
@@ -602,8 +603,8 @@ func ParseSignal(name string) (syscall.Signal, error) {
 	return 0, fmt.Errorf("signal %q: unknown", name)
 }
 
-// Features says what of the runtime-spec jail-oci carries out. Capabilities are none: a container
-// gets no capability, whichever config.json names.
+// Features returns the features of the runtime-spec that jail-oci implements. There are no
+// capabilities: a container gets none, whatever config.json says.
 func Features(version string) features.Features {
 	yes, no := true, false
 	return features.Features{

@@ -15,13 +15,12 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// ownDir holds what jail itself puts into every root. Nothing of an image is there.
+// ownDir holds jail's own files in every root. makeWay removes the image's.
 const ownDir = "/run/jail"
 
-// mountImage mounts the root of an image on dir: an overlay of the directory source, which nothing
-// ever writes to, below a fresh layer of memory, which ends with the jail. bytes and inodes are what
-// the jail's own files and mount points take beside the plan's. Everything in the image belongs to
-// the tool, whatever its owner on the host.
+// mountImage mounts the root of an image on dir: an overlay of source, which is never written to,
+// and a fresh tmpfs as the upper layer. bytes and inodes are added to the tmpfs for the jail's own
+// files and mount points. Everything in the image belongs to the tool, whoever owns it on the host.
 func mountImage(dir string, source *os.File, p jail.Plan, bytes, inodes int64) (err error) {
 	image := p.ImageRoot()
 	upper, err := sys.NewTmpfs(image.Size+bytes, image.Files+inodes)
@@ -37,7 +36,7 @@ func mountImage(dir string, source *os.File, p jail.Plan, bytes, inodes int64) (
 	}
 	var owner *os.File
 	if !p.IDs.User {
-		// Else the files belong to the user already, whose only id the jail has.
+		// In a user's jail the files belong to its only user already.
 		owner, err = sys.NewUserNS(sys.UserNS{UIDs: []sys.IDMap{{Host: uid, Size: 1}},
 			GIDs: []sys.IDMap{{Host: gid, Size: 1}}})
 		if err != nil {
@@ -83,9 +82,9 @@ func makeLayerDir(upper *os.File, name string, uid, gid uint32) error {
 	return sys.Chown(f, uid, gid)
 }
 
-// makeWay makes the place of everything that the plan mounts or writes in the root of an image. This
-// process goes to these places by their paths, so none of them may lead through a link of the image,
-// which would lead to a place of the host. Nothing changes the root meanwhile.
+// makeWay prepares the paths at which the plan mounts or writes in the root of an image. This
+// process uses them by path, so a link of the image in one of them, which could lead to the host,
+// is an error. Nothing else changes the root meanwhile.
 func makeWay(dir string, p jail.Plan) error {
 	if err := makePlace(dir, ownDir, true); err != nil {
 		return err
@@ -102,7 +101,7 @@ func makeWay(dir string, p jail.Plan) error {
 	for _, f := range p.Files {
 		places = append(places, f.Path)
 	}
-	// What lies in another one comes after it.
+	// A directory comes before the paths in it.
 	slices.Sort(places)
 	for _, place := range places {
 		if err := makePlace(dir, place, false); err != nil {
@@ -112,8 +111,8 @@ func makeWay(dir string, p jail.Plan) error {
 	return nil
 }
 
-// makePlace makes the directories above a place of the root, and removes from the place what is no
-// directory; if whole is set, a directory too.
+// makePlace makes the directories above place and removes what is there: a file or link, and with
+// whole also a directory. A link or file in a directory's place above is an error.
 func makePlace(dir, place string, whole bool) error {
 	above, err := sys.MakeDirBelow(dir, path.Dir(place))
 	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENOTDIR) {

@@ -18,27 +18,27 @@ import (
 	"github.com/jail-sandbox/jail/jail/tick"
 )
 
-// refreshEvery is how often the files that change are written.
+// refreshEvery is the interval at which changing files are written.
 const refreshEvery = time.Second
 
-// shown are the files of a machine while the jail lives.
+// shown holds the files that show the machine to the jail's programs (package machine).
 type shown struct {
 	machine machine.Machine
-	// Those that change, open for writing.
+	// The files that change, open for writing.
 	files map[string]*os.File
-	// They keep names in the jail's proc that it has no others of.
+	// Open files that keep the mount points in the narrowed proc (sys.ShowIn).
 	names []*os.File
 }
 
 func isMachine(m jail.Mount) bool { return m.Kind == jail.MountMachine }
 
-// pageAbove returns what a file of size bytes takes in a tmpfs.
+// pageAbove rounds size up to whole pages, which a file takes in a tmpfs.
 func pageAbove(size int) int {
 	page := os.Getpagesize()
 	return (size + page - 1) / page * page
 }
 
-// machineOf returns the machine of a plan, and how long the host has been up.
+// machineOf returns the machine of a plan, and the host's uptime.
 func machineOf(p jail.Plan) (machine.Machine, time.Duration, error) {
 	up, err := uptime()
 	if err != nil {
@@ -59,7 +59,7 @@ func machineOf(p jail.Plan) (machine.Machine, time.Duration, error) {
 			Boot: time.Now().Add(-up)}), up, nil
 }
 
-// uptime returns the time since the start of the host.
+// uptime returns the host's uptime (proc_uptime(5)).
 func uptime() (time.Duration, error) {
 	text, err := os.ReadFile("/proc/uptime")
 	if err != nil {
@@ -69,8 +69,8 @@ func uptime() (time.Duration, error) {
 	return time.ParseDuration(seconds + "s")
 }
 
-// head returns the beginning of a file of proc. The kernel makes the text while it is read: that of
-// a large machine takes it milliseconds.
+// head returns the first 4096 bytes of a file in /proc. The kernel generates the text as it is
+// read, and all of it can take milliseconds on a large machine.
 func head(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -85,7 +85,7 @@ func head(path string) (string, error) {
 	return string(text[:n]), nil
 }
 
-// memoryOf returns the first figure of a meminfo, the whole memory, in bytes.
+// memoryOf returns MemTotal of a meminfo file, in bytes.
 func memoryOf(path string) (int64, error) {
 	text, err := head(path)
 	if err != nil {
@@ -99,14 +99,15 @@ func memoryOf(path string) (int64, error) {
 	return 0, fmt.Errorf("%s: it does not begin with MemTotal", path)
 }
 
-// firstProcessor returns what a cpuinfo says of the first processor.
+// firstProcessor returns the first processor's lines of a cpuinfo file.
 func firstProcessor(path string) (string, error) {
 	text, err := head(path)
 	first, _, _ := strings.Cut(text, "\n\n")
 	return first, err
 }
 
-// machineFiles are the files of a plan's machine; none if the plan shows nothing of it.
+// machineFiles returns the texts of the machine's files by path, or nil if the plan has no such
+// mount.
 func machineFiles(p jail.Plan) (map[string]string, error) {
 	if !slices.ContainsFunc(p.Mounts, isMachine) {
 		return nil, nil
@@ -118,7 +119,7 @@ func machineFiles(p jail.Plan) (map[string]string, error) {
 	return m.Files(machine.Reading{Uptime: up}), nil
 }
 
-// writeMachine writes the files below the root.
+// writeMachine writes the files below root, in jail.MachineDir.
 func writeMachine(root string, files map[string]string) error {
 	var all []jail.File
 	for name, text := range files {
@@ -127,9 +128,9 @@ func writeMachine(root string, files map[string]string) error {
 	return writeFiles(root, all)
 }
 
-// showMachine mounts what the plan has of the machine in the jail, which jail-init has not let
-// anybody into yet. If some of it lies in the jail's proc it then takes everything from that which is
-// neither a process nor has been put there: until then its names were needed as mount points.
+// showMachine mounts the files of the machine in the jail, in which no tool runs yet. If some are
+// in the jail's proc, it then narrows the proc to processes and these files, which needed the
+// proc's own names as mount points.
 func (j *Jail) showMachine() error {
 	if !slices.ContainsFunc(j.plan.Mounts, isMachine) {
 		return nil
@@ -170,7 +171,7 @@ func (j *Jail) showMachine() error {
 	}
 	s.names, err = sys.ShowIn(j.PID, trees, inProc)
 	if !inProc {
-		// Nobody sees what changes.
+		// All changing files are in proc.
 		s.close()
 		return err
 	}
@@ -178,8 +179,8 @@ func (j *Jail) showMachine() error {
 	return err
 }
 
-// Refresh writes the files of the machine that change each second, until stop is closed. Where the
-// plan shows nothing of the machine it returns at once.
+// Refresh rewrites the changing files of the machine each second, until stop is closed. It returns
+// at once if the jail has no such files.
 func (j *Jail) Refresh(stop <-chan struct{}) error {
 	s := j.shown
 	if s == nil {
@@ -210,7 +211,7 @@ func (j *Jail) Refresh(stop <-chan struct{}) error {
 	return nil
 }
 
-// rewrite makes text the content of f, which programs may be reading.
+// rewrite replaces the content of f by text, in place, since programs may have f open.
 func rewrite(f *os.File, text string) error {
 	if _, err := f.WriteAt([]byte(text), 0); err != nil {
 		return err
@@ -227,8 +228,8 @@ func (s *shown) close() {
 	}
 }
 
-// usage returns what reads the processor time of the jail, in either version of control groups; 0
-// where the group cannot be read.
+// usage returns a function that reads the CPU time of the jail from its cgroup, v1 or v2. It
+// returns 0 if that fails.
 func (j *Jail) usage() func() time.Duration {
 	groups := j.held.groups()
 	if groups == nil {

@@ -21,9 +21,9 @@ import (
 	"github.com/jail-sandbox/jail/jail/outer"
 )
 
-// Gate waits until the parent has written to the gate, and becomes the runtime of an outer layer:
-// only once it is in the control group of the jail. args are those of outer.Gated from the descriptor
-// on. The caller must have locked the main thread. Gate returns only on error.
+// Gate waits until the parent has moved this process into the jail's cgroup and has written to the
+// gate, and then executes the runtime of an outer layer. args are the arguments of outer.Gated
+// after GateArg. The caller must have locked the main thread. Gate returns only on error.
 func Gate(args []string) error {
 	if len(args) < 3 {
 		return errors.New("gate: no runtime is named")
@@ -56,18 +56,18 @@ func Gate(args []string) error {
 	return sys.Exec(args[2], args[2:], os.Environ())
 }
 
-// An ociContainer is a jail that the runtime of an outer layer has started.
+// An ociContainer is the holder of a jail that the runtime of an outer layer has started.
 type ociContainer struct {
 	path string
-	// nil for bubblewrap, which keeps nothing.
+	// nil for bubblewrap, which keeps no state.
 	adapter *outer.Adapter
 	bundle  outer.Bundle
-	// The first process: that of jail-init, or the runtime that ends with it.
+	// The process of jail-init, or the runtime if that runs as long as jail-init.
 	process *os.Process
-	// nil where the runtime has made the group.
+	// nil if the runtime makes the cgroup.
 	group  cgroups.Manager
 	limits *cgroups.Resources
-	// Of the group.
+	// Directories of the cgroup by controller.
 	paths map[string]string
 }
 
@@ -83,7 +83,7 @@ func (c *ociContainer) wait() (syscall.WaitStatus, error) { return statusOf(c.pr
 
 func (c *ociContainer) groups() map[string]string { return c.paths }
 
-// remove removes what the runtime keeps, and the control group. Nothing of the jail is alive.
+// remove removes the runtime's state and the cgroup. All processes of the jail must have ended.
 func (c *ociContainer) remove() error {
 	var err error
 	if c.adapter != nil {
@@ -98,14 +98,14 @@ func (c *ociContainer) remove() error {
 	return errors.Join(err, os.RemoveAll(c.bundle.Dir))
 }
 
-// command is a call of the runtime.
+// command returns the command that runs the runtime with these arguments, behind an open gate.
 func (c *ociContainer) command(args []string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args, cmd.Env = outer.Gated(-1, c.adapter.Unified, c.path, args), []string{}
 	return cmd
 }
 
-// explain returns what the runtime has last written of a failure, after ": ", or nothing.
+// explain returns ": " and the last error in the runtime's log, or "".
 func (c *ociContainer) explain() string {
 	if said := outer.Explain(c.bundle); said != "" {
 		return ": " + said
@@ -113,7 +113,8 @@ func (c *ociContainer) explain() string {
 	return ""
 }
 
-// startOuter starts jail-init by the runtime of the plan's outer layer.
+// startOuter starts jail-init by the runtime of the plan's outer layer. It returns the holder and
+// the host PID of the jail's first process.
 func startOuter(ctx context.Context, o control.Order, root string, files Files,
 	userns *os.File) (*ociContainer, int, error) {
 	c := &ociContainer{path: o.Plan.Outer.Runtime.Path,
@@ -153,10 +154,10 @@ func (c *ociContainer) writeBundle(o control.Order, place outer.Place) error {
 	return c.bundle.Write(spec)
 }
 
-// begin runs the runtime until jail-init has been executed, or, where the runtime stays, until it is
-// in the control group and has begun.
+// begin starts the runtime and returns when jail-init has been executed, or, if the runtime runs in
+// the foreground, when the runtime is in the cgroup and has begun.
 func (c *ociContainer) begin(ctx context.Context, o control.Order, files Files) error {
-	// What a runtime leaves behind when it ends becomes a child of this process.
+	// The children of a runtime that has ended become children of this process.
 	if err := sys.AdoptOrphans(); err != nil {
 		return err
 	}
@@ -207,13 +208,13 @@ func (c *ociContainer) begin(ctx context.Context, o control.Order, files Files) 
 	return err
 }
 
-// makeGroup makes ready the control group of the plan.
+// makeGroup sets c.group and c.limits for the plan. startIn makes the cgroup.
 func (c *ociContainer) makeGroup(o control.Order) (err error) {
 	c.group, c.limits, err = groupOf(o.Plan)
 	return err
 }
 
-// groupOf returns the control group of a plan and its limits.
+// groupOf returns the manager of a plan's cgroup, and the limits to set in it.
 func groupOf(p jail.Plan) (cgroups.Manager, *cgroups.Resources, error) {
 	config, err := newCgroups(p)
 	if err != nil {
@@ -223,8 +224,8 @@ func groupOf(p jail.Plan) (cgroups.Manager, *cgroups.Resources, error) {
 	return group, config.Resources, err
 }
 
-// limitGroup sets the limits of the plan in a control group that a runtime has made. runc lets each
-// container open and make devices of a list of its own.
+// limitGroup sets the plan's limits and device rules in a cgroup that a runtime has made: runc
+// would allow devices of its own list.
 func limitGroup(p jail.Plan) error {
 	group, limits, err := groupOf(p)
 	if err != nil {
@@ -233,8 +234,8 @@ func limitGroup(p jail.Plan) error {
 	return group.Set(limits)
 }
 
-// startIn starts cmd, which is one of command, in the control group, if jail makes it: cmd waits at a
-// gate until it is there. score is its oom_score_adj.
+// startIn starts cmd, a result of command. If jail makes the cgroup, cmd waits at the gate until it
+// has been moved into the cgroup and has score as its oom_score_adj.
 func (c *ociContainer) startIn(cmd *exec.Cmd, score int) error {
 	if c.group == nil {
 		return cmd.Start()
@@ -271,10 +272,10 @@ func (c *ociContainer) startIn(cmd *exec.Cmd, score int) error {
 	return nil
 }
 
-// gateAt is where outer.Gated has the descriptor of the gate.
+// gateAt is the index of the gate's descriptor in the arguments of outer.Gated.
 const gateAt = 2
 
-// groupsOf returns the directories of the control groups of a process (cgroups(7)).
+// groupsOf returns the directories of a process's cgroups: of v2, with the key "", or of cpuacct.
 func groupsOf(pid int) (map[string]string, error) {
 	paths, err := cgroups.ParseCgroupFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil {

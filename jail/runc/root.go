@@ -16,9 +16,9 @@ import (
 	"github.com/jail-sandbox/jail/policy/paths"
 )
 
-// rootPath returns a directory to mount the root on. What was there is covered in this jail's own
-// mount namespace only. It must be a place that the jail's users may walk to, and a state directory
-// often is not; and it must not cover the run's directory.
+// rootPath returns a directory to mount the root on, in this process's mount namespace only. The
+// jail's users must be able to reach it, which often is not so for a state directory, and it must
+// not contain runDir.
 func rootPath(runDir string) (string, error) {
 	for _, dir := range []string{"/mnt", "/media", "/srv"} {
 		info, err := os.Lstat(dir)
@@ -32,16 +32,16 @@ func rootPath(runDir string) (string, error) {
 			"everybody may enter")
 }
 
-// of mount points, and files but for what is in them
+// rootBytes is the size of the root's mount points and files, without the content of the files.
 const rootBytes = 256 << 10
 
-// of mount points and files, but for those of the machine and their directories
+// rootInodes is the number of inodes of mount points and files, without those of the machine.
 const rootInodes = 256
 
-// buildRoot makes the jail's root below dir, in the calling thread's private mount namespace: a
-// fresh tmpfs that no jail has ever seen, with everything already mounted in it. The mounts are
-// made here and not by the container library, by descriptor and with their attributes set before
-// they are attached, so that there is no moment at which one is writable or points elsewhere.
+// buildRoot makes the jail's root on dir, in the calling thread's private mount namespace: a fresh
+// tmpfs or an image, with all mounts of the plan in it. It mounts by descriptor and sets the
+// attributes of a mount before it attaches it, which libcontainer does not, so that no mount is
+// ever writable or of another source for a moment.
 func buildRoot(dir string, o control.Order, given Files, initBinary *os.File,
 	userns *os.File) error {
 	p, files := o.Plan, given.Binds
@@ -57,7 +57,7 @@ func buildRoot(dir string, o control.Order, given Files, initBinary *os.File,
 		room += pageAbove(len(text))
 	}
 	inodes := rootInodes + 2*len(shown)
-	// next mounts what the next descriptor is open on.
+	// next calls mount with the next descriptor of the binds.
 	next := func(m jail.Mount, mount func(*os.File) error) error {
 		if len(files) == 0 {
 			return fmt.Errorf("mount %s: no descriptor came for it", m.Target)
@@ -138,9 +138,8 @@ func buildRoot(dir string, o control.Order, given Files, initBinary *os.File,
 // devDir is where device nodes are, below the root.
 const devDir = "dev"
 
-// mountDevices binds the host's own nodes into a tmpfs that is read-only afterwards: in a user
-// namespace nobody can make a node, and a node that is bound cannot turn out to be a link
-// (CVE-2025-31133).
+// mountDevices mounts a tmpfs on dir, binds the host's device nodes into it and makes it read-only.
+// Nodes cannot be made in a user namespace, and a bound node cannot be a link (CVE-2025-31133).
 func mountDevices(dir string, p jail.Plan) error {
 	if err := mountPoint(dir, true); err != nil {
 		return err
@@ -194,9 +193,9 @@ func mountTmpfs(target string, m jail.Mount, ids jail.IDs) error {
 		fmt.Sprintf("uid=%d", uid), fmt.Sprintf("gid=%d", gid))
 }
 
-// mountCache attaches the directory of a cache. A directory in a detached mount cannot be mounted by
-// itself on all kernels (open_tree(2)), so the whole file system is at the target for a moment, in
-// this mount namespace alone. Nothing of the jail can write to the root of that file system.
+// mountCache attaches the directory workspace.CacheRoot of a cache's file system, mount. Not all
+// kernels can clone a directory of a detached mount (open_tree(2)), so the whole file system is
+// mounted at the target for a moment, in this mount namespace only.
 func mountCache(mount *os.File, target string, m jail.Mount, userns *os.File) error {
 	if err := mountPoint(target, true); err != nil {
 		return err
@@ -216,7 +215,7 @@ func mountCache(mount *os.File, target string, m jail.Mount, userns *os.File) er
 	return sys.AttachTree(tree, target, flags, userns)
 }
 
-// bindFor binds a source for the jail of a plan.
+// bindFor calls bind, without a user namespace in a user's jail.
 func bindFor(p jail.Plan, source *os.File, target string, m jail.Mount, userns *os.File) error {
 	if p.IDs.User {
 		// Owners stay who they are.
@@ -225,8 +224,9 @@ func bindFor(p jail.Plan, source *os.File, target string, m jail.Mount, userns *
 	return bind(source, target, m, userns)
 }
 
-// bind maps owners where the file system can. Where it cannot, a read-only bind shows fewer rights,
-// never more; a writable one is refused.
+// bind attaches a copy of source's mount at target, with owners mapped by userns. If the file
+// system cannot map owners, a read-only bind is attached unmapped, which grants fewer rights; a
+// writable one is an error.
 func bind(source *os.File, target string, m jail.Mount, userns *os.File) error {
 	info, err := source.Stat()
 	if err != nil {
@@ -258,8 +258,8 @@ func mountPoint(path string, dir bool) error {
 	return os.WriteFile(path, nil, 0o444)
 }
 
-// ptsOptions make a devpts that no other jail has a terminal in (the kernel's
-// Documentation/filesystems/devpts.rst), with as many as one person can look at.
+// ptsOptions are the mount options of a jail's own devpts, with at most 64 terminals (the kernel's
+// Documentation/filesystems/devpts.rst).
 const ptsOptions = "newinstance,ptmxmode=0666,mode=0620,max=64"
 
 func isPTS(m jail.Mount) bool { return m.Kind == jail.MountPTS }
@@ -267,12 +267,12 @@ func isPTS(m jail.Mount) bool { return m.Kind == jail.MountPTS }
 // inDev reports whether a mount lies in the directory of the device nodes, which is made later.
 func inDev(m jail.Mount) bool { return strings.HasPrefix(m.Target, "/"+devDir+"/") }
 
-// devLinks are names for what a process has open already.
+// devLinks are the links in /dev to a process's own descriptors.
 var devLinks = map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0",
 	"stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 
-// mountInDev makes what the plan has in dir besides nodes. Of a devpts it makes the mount point
-// only, except for bubblewrap: libcontainer mounts it inside the new namespaces.
+// mountInDev makes the plan's mounts and links in dir, the jail's /dev. It mounts a devpts only for
+// bubblewrap; otherwise libcontainer mounts it on the mount point, inside the new namespaces.
 func mountInDev(dir string, p jail.Plan) error {
 	for _, m := range p.Mounts {
 		if !inDev(m) {
@@ -289,7 +289,7 @@ func mountInDev(dir string, p jail.Plan) error {
 			return err
 		}
 		if isPTS(m) && p.ByBubblewrap() {
-			// It knows a devpts only together with a /dev of its own.
+			// bubblewrap mounts a devpts only together with a /dev of its own.
 			if err := sys.MountTerminals(target, ptsOptions, p.IDs.Base, p.IDs.HostGroup()); err != nil {
 				return err
 			}
@@ -312,7 +312,7 @@ func mountInDev(dir string, p jail.Plan) error {
 	return nil
 }
 
-// writeFiles makes the plan's files in the root.
+// writeFiles writes files and links below dir, with mode 0444.
 func writeFiles(dir string, files []jail.File) error {
 	for _, f := range files {
 		path := filepath.Join(dir, f.Path)

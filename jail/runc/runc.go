@@ -1,6 +1,6 @@
-// Package runc carries a plan out with libcontainer, of a jail or of an OCI container. It is linked
-// only into jail-shim and jail-oci, small processes of one jail each, because the library executes
-// the calling binary anew at each start and moves the caller's threads between mount namespaces.
+// Package runc starts jails and OCI containers from their plans with libcontainer. It is linked
+// only into jail-shim and jail-oci, small processes of one jail each, because libcontainer executes
+// the calling binary again at each start and moves the caller's threads between mount namespaces.
 package runc
 
 import (
@@ -14,10 +14,10 @@ import (
 	"syscall"
 
 	"github.com/moby/sys/capability"
-	// Device rules: without it they are refused.
+	// Without this import device rules are refused.
 	_ "github.com/opencontainers/cgroups/devices"
 	"github.com/opencontainers/runc/libcontainer"
-	// The first stage, in C, before the Go runtime.
+	// libcontainer's first stage, in C, which runs before the Go runtime.
 	_ "github.com/opencontainers/runc/libcontainer/nsenter"
 
 	"github.com/jail-sandbox/jail/jail"
@@ -32,13 +32,12 @@ import (
 // namespaces.
 const InitArg = "init"
 
-// Init is the second life of the shim, inside. It never returns. The number of the last capability
-// is asked for now, and remembered by the library that needs it: the jail's own proc shows
-// processes only and would not tell.
+// Init is the second execution of the shim, inside the new namespaces. It never returns. It reads
+// the number of the last capability now, which the library caches: the jail's own proc shows only
+// processes.
 //
-// It ends with its parent from here on: libcontainer sets that for the first of the processes that
-// it makes, of which this is a child's child, but keeps what it finds through the change of ids
-// that would clear it.
+// From here on the process ends with its parent (PR_SET_PDEATHSIG). libcontainer sets this only for
+// its first process, not for this grandchild of it, but keeps a set value across the change of ids.
 func Init() {
 	_, err := capability.LastCap()
 	if err = errors.Join(err, sys.DieWithParent()); err != nil {
@@ -48,36 +47,39 @@ func Init() {
 	libcontainer.Init()
 }
 
-// A Jail is a jail that stands, with jail-init waiting in it for its restrictions.
+// A Jail is a started jail, in which jail-init waits for its restrictions.
 type Jail struct {
 	PID  int
 	held holder
 
-	// Where the jail's mounts are in the mount namespace of the thread that started it.
+	// root is the directory of the jail's mounts in the mount namespace of the thread that called
+	// Start.
 	root string
 	plan jail.Plan
-	// later is the user namespace for what Attach brings, until then.
+	// later is the user namespace for the mounts of Attach; nil after Attach, and if Attach is not
+	// expected.
 	later *os.File
-	// shadow is the mounted shadow. What is at its path is for tools to change, if that leads
-	// through a tmpfs.
+	// shadow is the mounted shadow, opened because tools can change its path if a tmpfs is above
+	// it.
 	shadow *os.File
-	// What the programs see of the machine; nil where the plan has nothing of it.
+	// shown are the changing files of the machine; nil if there are none.
 	shown *shown
 }
 
-// A holder is what started the first process of a jail, and removes what is left of it.
+// A holder manages the first process of a jail for the runtime that started it: libcontainer or the
+// runtime of an outer layer.
 type holder interface {
 	kill() error
 	// wait waits for the first process.
 	wait() (syscall.WaitStatus, error)
-	// groups are the directories of the jail's control groups, by the name of the controller.
+	// groups returns the directories of the jail's cgroups by controller; nil if unknown.
 	groups() map[string]string
 	remove() error
-	// explain returns what is known of a failure of its own, after ": ", or nothing.
+	// explain returns ": " and the runtime's last error, or "".
 	explain() string
 }
 
-// A contained is a jail that libcontainer has started.
+// A contained is the holder of a jail that libcontainer has started.
 type contained struct {
 	container *libcontainer.Container
 	process   *libcontainer.Process
@@ -89,7 +91,7 @@ func (c contained) explain() string { return "" }
 
 func (c contained) wait() (syscall.WaitStatus, error) { return statusOf(c.process.Wait()) }
 
-// statusOf returns the status of a process that was waited for.
+// statusOf converts the results of a Wait. It returns err only if there is no state.
 func statusOf(state *os.ProcessState, err error) (syscall.WaitStatus, error) {
 	if state == nil {
 		return 0, err
@@ -110,18 +112,19 @@ type Files struct {
 	// In, Out and Err are the tool's streams.
 	In, Out, Err *os.File
 	Control      *os.File // jail-init's control socket
-	// and its socket for the listener of the inner filter
+	// jail-init's socket for the listener of the inner filter
 	Listener *os.File
 	Lower    *os.File // the workspace's real directory
-	// the detached mount of its upper layer
+	// the detached mount of the shadow's upper layer
 	Upper *os.File
-	// Frozen are the detached mounts of its frozen layers, the newest first.
+	// Frozen are the detached mounts of the shadow's frozen layers, the newest first.
 	Frozen []*os.File
 	// The network namespace of the plan's NetworkOf.
 	Network *os.File
 	// Sources of the plan's binds, in order.
 	Binds []*os.File
-	// Passed are for jail-init from the start, behind its sockets, where no descriptor can be sent.
+	// Passed are descriptors that jail-init starts with, after its sockets, in a jail whose kernel
+	// cannot receive them later.
 	Passed []*os.File
 }
 
@@ -141,10 +144,10 @@ func layer(name string, err error) error {
 	return &LayerError{name, err}
 }
 
-// Start sets up every layer of the order's plan, in a mount namespace of the calling thread's own,
-// and starts jail-init. The caller must have locked its main thread. On error nothing is left but
-// the run's directory. The end of ctx is an error: Start then kills what it has started. The
-// calling process must have no other children.
+// Start moves the calling thread into a private mount namespace, sets up every layer of the order's
+// plan and starts jail-init. The caller must have locked its main thread, and the process must have
+// no other children. If ctx ends, Start kills what it has started and returns an error. On error
+// nothing is left but the run's directory.
 func Start(ctx context.Context, o control.Order, files Files) (*Jail, error) {
 	if err := layer("mount", sys.PrivateMounts()); err != nil {
 		return nil, err
@@ -208,8 +211,8 @@ func Start(ctx context.Context, o control.Order, files Files) (*Jail, error) {
 	return j, nil
 }
 
-// openShadow opens the shadow to be named by its descriptor, before any tool can change what leads
-// to it. It returns nil if the jail has no shadow of its own yet.
+// openShadow opens the mounted shadow with O_PATH, before any tool can change its path. It returns
+// nil if the jail has no shadow of its own yet.
 func openShadow(root string, o control.Order) (*os.File, error) {
 	w := o.Plan.Workspace
 	if w == nil || !w.Shadow || o.Later || slices.Contains(o.Shared, w.Target) {
@@ -233,7 +236,7 @@ func attachWorkspace(root string, o control.Order, files Files, userns *os.File)
 			return fmt.Errorf("an earlier tool has put something else in the way: %w", err)
 		}
 		defer point.Close()
-		// A name that leads to that very directory.
+		// A path of exactly that directory.
 		target = fmt.Sprintf("/proc/self/fd/%d/.", point.Fd())
 	} else if err := mountPoint(target, true); err != nil {
 		return err
@@ -303,7 +306,7 @@ func start(ctx context.Context, o control.Order, root string, files Files,
 	return &Jail{PID: pid, held: contained{container, process}}, nil
 }
 
-// leave gives up the streams and the sockets, which are the jail's now and end when it does.
+// leave closes this process's copies of the streams and sockets, so that they end with the jail.
 func leave(files Files) error {
 	var errs []error
 	for _, f := range append([]*os.File{files.In, files.Out, files.Err, files.Control, files.Listener,
@@ -313,7 +316,7 @@ func leave(files Files) error {
 	return errors.Join(errs...)
 }
 
-// checkNetwork refuses a network namespace of another jail that is the host's.
+// checkNetwork returns an error if the network namespace for NetworkOf is the host's.
 func checkNetwork(p jail.Plan, network *os.File) error {
 	if p.NetworkOf == "" {
 		return nil
@@ -326,14 +329,13 @@ func checkNetwork(p jail.Plan, network *os.File) error {
 	return err
 }
 
-// fdPath is a path by which other processes find an open file of this one.
+// fdPath returns the path by which other processes can open f.
 func fdPath(f *os.File) string {
 	return "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(f.Fd()))
 }
 
-// newEnv is the environment of jail-init, not of the tool: no stack traces, and a garbage collector
-// that does not run before the engine has used a good part of the jail's memory, which few tools
-// ever do.
+// newEnv returns the environment of jail-init, not of the tool: no stack traces, and no garbage
+// collection below a quarter of memory, the tool's limit in bytes (none if not positive).
 func newEnv(memory int64) []string {
 	env := []string{"GOTRACEBACK=none", "GOMAXPROCS=2"}
 	if memory > 0 {
@@ -342,8 +344,8 @@ func newEnv(memory int64) []string {
 	return env
 }
 
-// userNS is the user namespace of a plan's jail. A user's daemon is the user already, and nobody
-// else.
+// userNS returns the user namespace to make for a plan. In a user's daemon the owner is the
+// daemon's own user.
 func userNS(p jail.Plan) sys.UserNS {
 	u := sys.UserNS{UIDs: idMap(p.IDs, p.IDs.Base), GIDs: idMap(p.IDs, p.IDs.HostGroup()),
 		Counts: map[string]int64{}}
@@ -364,11 +366,10 @@ func idMap(ids jail.IDs, base uint32) []sys.IDMap {
 	return all
 }
 
-// Kill ends every process of the jail: the end of process 1 is the end of its process namespace
-// (pid_namespaces(7)).
+// Kill kills process 1 of the jail, and with it the kernel kills all others (pid_namespaces(7)).
 func (j *Jail) Kill() error { return j.held.kill() }
 
-// Wait waits for the jail's first process and says how it ended.
+// Wait waits for the jail's first process and returns how it ended.
 func (j *Jail) Wait() (control.Exited, error) {
 	status, err := j.held.wait()
 	if err != nil {
@@ -380,9 +381,8 @@ func (j *Jail) Wait() (control.Exited, error) {
 	return control.Exited{Code: status.ExitStatus()}, nil
 }
 
-// Remove takes away what is left of the jail on the host: its control group.
+// Remove removes the jail's cgroup and the runtime's state from the host.
 func (j *Jail) Remove() error { return j.held.remove() }
 
-// Explain returns what the runtime of an outer layer has last said of a failure, after ": ", or
-// nothing.
+// Explain returns ": " and the last error of the outer layer's runtime, or "".
 func (j *Jail) Explain() string { return j.held.explain() }

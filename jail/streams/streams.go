@@ -1,5 +1,5 @@
-// Package streams carries any number of streams to a fetch proxy over one socket, for a jail whose
-// kernel takes no descriptor out of a message. It is the only importer of yamux.
+// Package streams multiplexes streams to a fetch proxy over one socket, for a jail whose kernel
+// cannot receive descriptors (SCM_RIGHTS). It is the only importer of yamux.
 //
 // The inside opens a stream, writes its scope as four bytes, big-endian (control.OpenStream), and
 // reads one byte: 1 if the proxy has given a stream, else 0.
@@ -18,24 +18,23 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// errTooMany is returned for a jail that opens streams although they are refused.
+// errTooMany is returned by Serve for a jail that keeps opening streams although they are refused.
 var errTooMany = fmt.Errorf("the jail opened more than %d streams", 2*maxStreams)
 
-// maxStreams bounds the streams that a jail has at one time. Those beyond it are refused, and a jail
-// that has twice as many loses all: each holds 256 KiB that the proxy has not read yet, outside the
-// control group of the jail.
+// maxStreams bounds the open streams of a jail. Further ones are refused, and at twice as many the
+// jail loses all: each may buffer 256 KiB outside of the jail's cgroup.
 const maxStreams = 256
 
 func config() *yamux.Config {
 	c := yamux.DefaultConfig()
-	// Both ends end with the jail, and neither is asked meanwhile.
+	// Both ends end with the jail, so keepalives are not needed.
 	c.EnableKeepAlive = false
 	c.LogOutput = io.Discard
 	return c
 }
 
-// Serve answers for the proxy whose control socket is proxy, until the inside closes socket or has
-// opened far too many streams. It closes both.
+// Serve passes streams from the jail's socket to the fetch proxy, whose control socket is proxy. It
+// returns nil when the jail closes socket. It closes both.
 func Serve(socket, proxy *os.File) error {
 	defer proxy.Close()
 	session, err := yamux.Server(socket, config())
@@ -85,14 +84,15 @@ func answer(proxy *control.Proxy, stream *yamux.Stream) {
 	}
 }
 
-// join copies both ways until both are at their end.
+// join copies in both directions and returns when both have reached their end.
 func join(stream *yamux.Stream, socket *os.File) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// Without the methods for which io.Copy would use calls that a filter refuses.
+		// The wrappers hide methods with which io.Copy would use system calls that a filter
+		// refuses.
 		_, _ = io.Copy(struct{ io.Writer }{stream}, struct{ io.Reader }{socket})
-		// Of a stream that closes only this direction.
+		// For a stream this closes only the sending direction.
 		_ = stream.Close()
 	}()
 	_, _ = io.Copy(struct{ io.Writer }{socket}, struct{ io.Reader }{stream})
@@ -100,10 +100,10 @@ func join(stream *yamux.Stream, socket *os.File) {
 	<-done
 }
 
-// A Client is the inside of a jail.
+// A Client opens streams from inside a jail.
 type Client struct{ session *yamux.Session }
 
-// NewClient takes over socket, whose other end Serve has.
+// NewClient returns a Client on socket, which it takes over. Serve has the other end.
 func NewClient(socket *os.File) (*Client, error) {
 	session, err := yamux.Client(socket, config())
 	if err != nil {
@@ -112,7 +112,8 @@ func NewClient(socket *os.File) (*Client, error) {
 	return &Client{session}, nil
 }
 
-// Open returns a new stream to the proxy under one of its scopes.
+// Open returns a new stream to the proxy. scope is as in control.OpenStream. The error is
+// control.ErrNoStream if the proxy refuses.
 func (c *Client) Open(scope int) (*os.File, error) {
 	stream, err := c.session.OpenStream()
 	if err != nil {

@@ -106,7 +106,7 @@ func (v *viewer) limit(layer, what string, want, got int64, unit string) {
 	v.is(layer, what, limitText(want, unit), limitText(got, unit))
 }
 
-// wholePages is what the kernel makes of a bound of memory.
+// wholePages returns a memory limit in bytes as the kernel rounds it, to whole pages.
 func wholePages(bytes int64) int64 {
 	if bytes > 0 {
 		bytes -= bytes % int64(os.Getpagesize())

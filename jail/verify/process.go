@@ -18,7 +18,7 @@ import (
 var kindOf = map[jail.Namespace]string{"user": "user", "mount": "mnt", "pid": "pid", "net": "net",
 	"ipc": "ipc", "uts": "uts", "cgroup": "cgroup"}
 
-// What a namespace is said to be.
+// Descriptions of a namespace in findings.
 const (
 	ownNamespace     = "the jail's own"
 	sessionNamespace = "the session's"
@@ -59,8 +59,8 @@ func (v *viewer) namespaces() error {
 	return v.strangers()
 }
 
-// sharesNetwork reports whether the peers that live are in the network namespace that inside names,
-// and there is one. The jail that holds a session outlives the others.
+// sharesNetwork reports whether all live peers are in the network namespace inside. Without live
+// peers it reports true only for the jail that holds the session's network.
 func (v *viewer) sharesNetwork(inside string) bool {
 	found := false
 	for _, peer := range v.peers {
@@ -136,8 +136,8 @@ func (v *viewer) ids() error {
 	return nil
 }
 
-// ownGroups returns the supplementary groups of a jail: none, except those of an ordinary user, who
-// cannot drop groups (setgroups(2)).
+// ownGroups returns the expected supplementary groups of a jail: none, except in an ordinary user's
+// jail, since users cannot drop their groups (setgroups(2)).
 func ownGroups(ids jail.IDs) (string, error) {
 	if !ids.User {
 		return "", nil

@@ -27,7 +27,7 @@ const (
 type Finding struct {
 	Layer string `json:"layer"`
 	What  string `json:"what"`
-	// What the kernel shows to nobody who does not trace the process is not readable, and never ok.
+	// State that the kernel shows only to a tracer is reported as not readable, never as ok.
 	Answer Answer `json:"answer"`
 	// Want is the value in the plan.
 	Want string `json:"want"`

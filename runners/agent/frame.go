@@ -81,8 +81,8 @@ func (r *Reader) Read(message any) error {
 	return nil
 }
 
-// Split calls f with the parts of a text, each of at most most bytes, and whether another follows. An
-// empty text is one part.
+// Split calls f for each part of text, of at most most bytes. more says whether another part
+// follows. An empty text has one part.
 func Split(text []byte, most int, f func(part []byte, more bool)) {
 	for more := true; more; {
 		part := text[:min(len(text), most)]

@@ -94,14 +94,15 @@ func Reserved(eventType string) bool {
 	return false
 }
 
-// An Event is what an agent is woken for, one at a time and in the order of Seq.
+// An Event is an item of an agent's inbox. The agent handles events one at a time in the order of
+// Seq.
 type Event struct {
 	// Seq is the event's number in the inbox of the agent, from 1.
 	Seq uint64 `json:"seq"`
 	// ID is unique for its source: an event that arrives twice is delivered once.
 	ID   string    `json:"id"`
 	Time time.Time `json:"time"`
-	// Source is who sent it: agent:USER:NAME, or "user" or "host".
+	// Source is the sender: agent:USER:NAME, "user" or "host".
 	Source  string `json:"source"`
 	Channel string `json:"channel,omitempty"`
 	Type    string `json:"type"`
@@ -114,19 +115,19 @@ type Event struct {
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
-// A Wake says why the agent was woken, and what it is.
+// A Wake says why the agent was woken, and holds its identity and configuration.
 type Wake struct {
 	Reason  string `json:"reason"`
 	AgentID string `json:"agent_id"`
 	Channel string `json:"channel,omitempty"`
 	Handle  string `json:"handle,omitempty"`
-	// Class is which of the agents of its module a facet is, as its parent named it.
+	// Class is the class of a facet: its parent's name for one of the agents in the module.
 	Class string `json:"class,omitempty"`
 	// Config is the manifest's table config.
 	Config json.RawMessage `json:"config,omitempty"`
 }
 
-// An Order is a message of jail-agentd's to the host. One field is set.
+// An Order is a message of jail-agentd to the host. Exactly one field is set.
 type Order struct {
 	Wake  *Wake  `json:"wake,omitempty"`
 	Event *Event `json:"event,omitempty"`
@@ -138,8 +139,8 @@ type Order struct {
 	Sleep bool `json:"sleep,omitempty"`
 }
 
-// A Call is a guest's call of a binding that jail-agentd answers, with one Reply or, of a stream,
-// with several.
+// A Call is a guest's call of a binding that jail-agentd answers, with one Reply, or with several
+// for a stream.
 type Call struct {
 	// ID is unique in a run.
 	ID      uint64 `json:"id"`
@@ -147,15 +148,15 @@ type Call struct {
 	Method  string `json:"method"`
 	// Params is an object.
 	Params json.RawMessage `json:"params,omitempty"`
-	// Part is a part of parameters that are larger than MaxParams; the parts of one ID are joined,
-	// and More says that another follows.
+	// Part is a part of parameters larger than MaxParams. The parts with the same ID are
+	// concatenated; More says that another follows.
 	Part []byte `json:"part,omitempty"`
 	More bool   `json:"more,omitempty"`
 	// Key is the Idempotency-Key of the call: AGENT/SEQ/N, the same when the event is replayed.
 	Key string `json:"key,omitempty"`
 }
 
-// MaxParamsOf bounds the parameters of a method, in bytes.
+// MaxParamsOf returns the maximum size of a method's parameters in bytes.
 func MaxParamsOf(binding, method string) int {
 	if binding == Host && method == MethodLoad {
 		return MaxLoad
@@ -166,7 +167,8 @@ func MaxParamsOf(binding, method string) int {
 // MethodCommand is the method of HOST that runs a tool.
 const MethodCommand = "command"
 
-// MethodPropose and MethodDiscard are the methods of HOST for what tools changed.
+// MethodPropose and MethodDiscard are the methods of HOST that propose or discard the changes of
+// tools.
 const (
 	MethodPropose = "proposeChanges"
 	MethodDiscard = "discardChanges"
@@ -178,7 +180,7 @@ const MethodLoad = "load"
 // A Reply answers a Call, or a part of it.
 type Reply struct {
 	ID uint64 `json:"id"`
-	// Result is any JSON value; of a stream, Chunk is the next part of its text.
+	// Result is any JSON value. For a stream, Chunk is the next part of its text instead.
 	Result json.RawMessage `json:"result,omitempty"`
 	Chunk  []byte          `json:"chunk,omitempty"`
 	Error  *Error          `json:"error,omitempty"`
@@ -206,7 +208,7 @@ const (
 	ErrPending    = "pending"     // it waits for an approval
 )
 
-// An Error is what a failed call returns to the guest.
+// An Error is the error of a failed call as the guest gets it.
 type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -214,7 +216,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// Errorf returns an error of that code.
+// Errorf returns an Error with this code and the formatted message.
 func Errorf(code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
@@ -231,8 +233,8 @@ const (
 	OpPropose    = "propose"     // an action for approval
 )
 
-// An Effect is what an event does outside of the agent's database, once its transaction is
-// committed.
+// An Effect is an action of an event outside of the agent's database. jail-agentd carries it out
+// after the event's transaction is committed.
 type Effect struct {
 	// N numbers the effects of an event, from 1. The id of a message is AGENT/SEQ/N.
 	N  int    `json:"n"`
@@ -240,9 +242,9 @@ type Effect struct {
 	// To names a channel of the manifest, or an agent of the same user; empty: the channel of the
 	// event.
 	To string `json:"to,omitempty"`
-	// Name is that of an alarm.
+	// Name is the name of an alarm.
 	Name string `json:"name,omitempty"`
-	// ID is that of the message to update or complete.
+	// ID is the id of the message to update or complete.
 	ID      string `json:"id,omitempty"`
 	Type    string `json:"type,omitempty"`
 	ReplyTo string `json:"reply_to,omitempty"`
@@ -251,13 +253,13 @@ type Effect struct {
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
-// Effects are those of one event.
+// Effects are the effects of one event.
 type Effects struct {
 	Seq     uint64   `json:"seq"`
 	Effects []Effect `json:"effects,omitempty"`
 }
 
-// A Report is a message of the host's to jail-agentd. One field is set.
+// A Report is a message of the host to jail-agentd. Exactly one field is set.
 type Report struct {
 	Ready *Ready `json:"ready,omitempty"`
 	// Done: the transaction of the event is on the disk. It is not held back for longer than a
@@ -268,9 +270,9 @@ type Report struct {
 	Call   *Call        `json:"call,omitempty"`
 	Log    *Log         `json:"log,omitempty"`
 	Admin  *AdminResult `json:"admin,omitempty"`
-	// Output is of a program that runs once, which has no other reports than its calls.
+	// Output is only for a program that runs once. Its only other reports are Calls.
 	Output *Output `json:"output,omitempty"`
-	// Slept: the guest has ended as it was asked to.
+	// Slept: the guest has ended as Sleep asked.
 	Slept bool `json:"slept,omitempty"`
 }
 
@@ -281,16 +283,16 @@ type Output struct {
 	Data []byte `json:"data"`
 }
 
-// Ready is the host's first report, and with More the next ones.
+// Ready is the host's first report. Further ones follow while More is set.
 type Ready struct {
 	// Committed is the number of the last event that is committed. jail-agentd drops events up to
 	// it.
 	Committed uint64 `json:"committed"`
 	// Left are the effects of committed events that were not settled.
 	Left []Effects `json:"left,omitempty"`
-	// More says that another Ready follows with further Left, which do not fit into this one.
+	// More says that Left is not complete: another Ready with the next part follows.
 	More bool `json:"more,omitempty"`
-	// Error says why the agent cannot run, as for a damaged database.
+	// Error says why the agent cannot run, for example a damaged database.
 	Error string `json:"error,omitempty"`
 }
 
@@ -303,7 +305,7 @@ type Failed struct {
 	Message string `json:"message"`
 }
 
-// Log is a line of the guest's.
+// Log is a line that the guest logs.
 type Log struct {
 	// info, warn or error.
 	Level   string `json:"level"`
@@ -314,13 +316,13 @@ type Log struct {
 const (
 	// AdminExport returns the memory tables as a Memory.
 	AdminExport = "export"
-	// AdminImport merges a Memory, by id: newer wins for conversations and goals, higher confidence
-	// for patterns. Twice is once.
+	// AdminImport merges a Memory by id. Newer conversations and goals win; for patterns, higher
+	// confidence wins. It is idempotent.
 	AdminImport = "import"
-	// AdminGoals lists the goals, AdminAddGoal adds or replaces one.
+	// AdminGoals returns the goals; AdminAddGoal adds or replaces one.
 	AdminGoals   = "goals"
 	AdminAddGoal = "add_goal"
-	// AdminTables counts the rows of each table.
+	// AdminTables returns the number of rows of each table.
 	AdminTables = "tables"
 )
 
@@ -329,12 +331,12 @@ const (
 type Admin struct {
 	ID uint64 `json:"id"`
 	Op string `json:"op"`
-	// Data is a part of what the operation takes; the parts of one ID are joined.
+	// Data is the operation's input, or a part of it. The parts with the same ID are concatenated.
 	Data []byte `json:"data,omitempty"`
 	More bool   `json:"more,omitempty"`
 }
 
-// An AdminResult is a part of the result of an Admin.
+// An AdminResult is the result of an Admin, or a part of it.
 type AdminResult struct {
 	ID    uint64 `json:"id"`
 	Data  []byte `json:"data,omitempty"`

@@ -1,6 +1,6 @@
-// Package native is the host half of the runner of native programs, those of the host that the
-// policy lets run in a jail: it finds out what kind of file a program is, what the kernel needs to
-// start it, and which libraries it names. It is pure. The inside half, which starts the program as
+// Package native is the host half of the runner of native programs, the programs of the host that
+// the policy lets run in a jail: it finds out what kind of file a program is, and which interpreter
+// or loader the kernel needs to start it. It is pure. The inside half, which starts the program as
 // a child of process 1, is the package guest below it.
 package native
 
@@ -45,8 +45,8 @@ type formatError string
 func (e formatError) Error() string        { return string(e) }
 func (e formatError) Is(target error) bool { return target == ErrFormat }
 
-// Read finds out how a program starts. The file is untrusted: Read reads only the first headers,
-// and trusts no number in them.
+// Read returns how a program starts. An error wraps ErrFormat if the kernel cannot execute the
+// file. The file is untrusted: Read reads only the first headers and checks every number in them.
 func Read(r io.ReaderAt) (Program, error) {
 	head := make([]byte, maxLine)
 	n, err := r.ReadAt(head, 0)

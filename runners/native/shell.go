@@ -6,13 +6,12 @@ import (
 	"strings"
 )
 
-// shells are the shells whose scripts may be told to report what they leave.
+// shells are the shells that Reporting supports.
 var shells = []string{"bash", "dash", "sh"}
 
-// Reporting returns the arguments of a shell that is called with -c, with report, a command, to be
-// executed by the shell when its script has ended. ok is false for every other call of a program.
-// The script keeps its line numbers and its exit code. A script that sets a trap for EXIT itself, or
-// ends with exec, reports nothing.
+// Reporting adds report, a shell command, to the arguments of a shell with -c, to be executed at
+// the end of the script. ok is false for other programs and arguments. The script keeps its line
+// numbers and exit code. A script that sets an EXIT trap or ends with exec reports nothing.
 func Reporting(program string, args []string, report string) (out []string, ok bool) {
 	at := scriptOf(args)
 	if !slices.Contains(shells, path.Base(program)) || at == 0 {
@@ -23,7 +22,7 @@ func Reporting(program string, args []string, report string) (out []string, ok b
 	return out, true
 }
 
-// scriptOf returns which of the arguments of a shell is the script of its -c, or 0.
+// scriptOf returns the index of the script in the arguments of a shell with -c, or 0 without -c.
 func scriptOf(args []string) int {
 	has := false
 	for i := 1; i < len(args); i++ {

@@ -8,14 +8,14 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// builtins are the commands that the shell itself carries out.
+// builtins are the commands that the shell executes itself, without a tool.
 var builtins = []string{":", "[", "break", "cd", "command", "continue", "echo", "exit", "export",
 	"false", "getopts", "local", "printf", "pwd",
 	"read", "readonly", "return", "set", "shift", "test", "times", "trap", "true", "type", "unset",
 	"wait"}
 
-// unsupported are builtins of shells that are refused before anything runs, each with the reason.
-// At run time, where a name was not written out in the script, they are refused as well.
+// unsupported maps the builtins that other shells have and this one refuses to the reason. A script
+// with a literal name is refused before it starts; a name from an expansion is refused at run time.
 var unsupported = map[string]string{
 	".":         "a file is not read as a script: write its commands out",
 	"source":    "a file is not read as a script, and source is not POSIX shell",
@@ -60,13 +60,13 @@ var unsupported = map[string]string{
 	"help":      "it is not POSIX shell",
 }
 
-// Xargs is a builtin of the shell that runs tools, which are among its arguments.
+// Xargs is the name of the builtin that runs the tool named in its arguments.
 const Xargs = "xargs"
 
-// Unsupported says why a builtin of other shells is not supported, "" for every other name.
+// Unsupported returns why this shell refuses the builtin name, or "" if it does not refuse it.
 func Unsupported(name string) string { return unsupported[name] }
 
-// signals that a trap may name: the shell gets no others.
+// traps are the conditions that the trap builtin accepts. No signal reaches the shell.
 var traps = []string{"EXIT", "0"}
 
 type checker struct {
@@ -101,7 +101,7 @@ func check(file *syntax.File) []Problem {
 	return c.problems
 }
 
-// walk checks everything below n. sub is true in a subshell.
+// walk checks n and all nodes below it. sub is true if n runs in a subshell.
 func (c *checker) walk(n syntax.Node, sub bool) {
 	syntax.Walk(n, func(m syntax.Node) bool {
 		if m == nil || m == n && sub {
@@ -156,7 +156,7 @@ func (c *checker) param(p *syntax.ParamExp) {
 	}
 }
 
-// redirect knows descriptors 0, 1 and 2: a tool has no others.
+// redirect reports descriptors other than 0, 1 and 2, which tools do not have, and the operator <>.
 func (c *checker) redirect(r *syntax.Redirect) {
 	if r.N != nil && r.N.Value != "0" && r.N.Value != "1" && r.N.Value != "2" {
 		c.add(r.Pos(), "descriptor %s: tools have 0, 1 and 2 and no others", r.N.Value)
@@ -205,10 +205,10 @@ func (c *checker) call(call *syntax.CallExpr, sub bool) {
 	}
 }
 
-// special are builtins that no function can stand in for.
+// special are further builtins whose names a function cannot have.
 var special = []string{".", "eval", "exec"}
 
-// functions are the names of a script's functions.
+// functions returns the names of the functions that a script declares.
 func functions(file *syntax.File) map[string]bool {
 	names := map[string]bool{}
 	syntax.Walk(file, func(n syntax.Node) bool {
@@ -220,14 +220,14 @@ func functions(file *syntax.File) map[string]bool {
 	return names
 }
 
-// optionName reports whether a word of set is the name of an option, after -o.
+// optionName reports whether w, an argument of set, follows -o or +o and so names an option.
 func optionName(call *syntax.CallExpr, w *syntax.Word) bool {
 	before := literal(call.Args[slices.Index(call.Args, w)-1])
 	return len(before) > 1 && (before[0] == '-' || before[0] == '+') && before[len(before)-1] == 'o'
 }
 
-// BadOption says why set does not accept an option, a name of one, or several letters after their
-// sign; "" if it does.
+// BadOption returns why set refuses an option, or "" if it accepts it. option is a long name, or a
+// sign and one or more letters (-eu).
 func BadOption(option string) string {
 	if option[0] != '-' && option[0] != '+' {
 		if !slices.Contains([]string{"errexit", "nounset", "noglob", "allexport", "xtrace",
@@ -242,15 +242,15 @@ func BadOption(option string) string {
 	return ""
 }
 
-// ifs refuses separators that the interpreter splits differently: it takes several in a row for
-// one, as POSIX does for blanks only.
+// ifs reports an assignment to IFS of characters other than blanks: the interpreter treats several
+// in a row as one separator, which POSIX does for blanks only.
 func (c *checker) ifs(a *syntax.Assign) {
 	if a.Name == nil || a.Name.Value != "IFS" || a.Value == nil {
 		return
 	}
 	if len(a.Value.Parts) == 1 {
 		if p, ok := a.Value.Parts[0].(*syntax.ParamExp); ok && p.Exp == nil {
-			// IFS=$name puts back what was saved.
+			// IFS=$name restores a saved value.
 			return
 		}
 		if q, ok := a.Value.Parts[0].(*syntax.DblQuoted); ok && len(q.Parts) == 1 {
@@ -267,7 +267,7 @@ func (c *checker) ifs(a *syntax.Assign) {
 			"read -r a b")
 }
 
-// trap knows the end of the script itself.
+// trap reports traps other than EXIT of the script itself, and actions that are not literal text.
 func (c *checker) trap(call *syntax.CallExpr, sub bool) {
 	if len(call.Args) < 2 {
 		return
@@ -299,13 +299,13 @@ func (c *checker) trap(call *syntax.CallExpr, sub bool) {
 	}
 }
 
-// literal is the text of a word that has no expansions, quotes removed; "" for others.
+// literal returns the text of a word with quotes removed, or "" if the word has expansions.
 func literal(w *syntax.Word) string {
 	text, _ := constant(w)
 	return text
 }
 
-// constant is the text of a word that has no expansions, quotes removed, and whether it is one.
+// constant returns the text of a word with quotes removed. ok is false if the word has expansions.
 func constant(w *syntax.Word) (text string, ok bool) {
 	for _, part := range w.Parts {
 		switch p := part.(type) {
@@ -341,17 +341,18 @@ func unescape(s string) string {
 
 // Command is a simple command of a script that is neither a builtin nor a function of the script.
 type Command struct {
-	// Name is "" if it is known only at run time.
+	// Name is "" if only the run determines it (an expansion).
 	Name      string
 	Text      string // as it is written
 	Line, Col uint
 }
 
-// Commands lists the simple commands in the order of the text. Builtins and the script's own
-// functions are not among them. What a trap runs is said to stand where the trap has it.
+// Commands returns the simple commands in the order of the text, without builtins and the script's
+// own functions. The commands of a trap's action have the position of that action.
 func (s *Script) Commands() []Command { return s.commands }
 
-// commands are those of a script as it is written, before anything is said in other words.
+// commands returns the simple commands of a file that rewrite has not yet changed. See
+// Script.Commands.
 func commands(file *syntax.File, functions map[string]bool) []Command {
 	var all []Command
 	syntax.Walk(file, func(n syntax.Node) bool {
@@ -393,11 +394,11 @@ func ofTrap(action *syntax.Word, functions map[string]bool) []Command {
 	return all
 }
 
-// Functions are the names of the script's own functions.
+// Functions returns the names of the functions that the script declares.
 func (s *Script) Functions() map[string]bool { return s.functions }
 
-// Names are the names of the script's commands, each once, sorted, and whether there are commands
-// whose names only a run can tell.
+// Names returns the names of the script's commands, sorted, without duplicates. dynamic is true if
+// some names are determined only at run time.
 func (s *Script) Names() (names []string, dynamic bool) {
 	for _, c := range s.Commands() {
 		if c.Name == "" {
@@ -410,7 +411,7 @@ func (s *Script) Names() (names []string, dynamic bool) {
 	return slices.Compact(names), dynamic
 }
 
-// text prints one command on one line.
+// text returns the source of a node on one line, or "" if it cannot be printed.
 func text(n syntax.Node) string {
 	var b strings.Builder
 	if err := syntax.NewPrinter(syntax.SingleLine(true)).Print(&b, n); err != nil {

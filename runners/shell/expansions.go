@@ -8,22 +8,23 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// place is the place of a word.
+// place says how the shell treats the result of expansions in a word.
 type place struct {
-	// Within double quotes or a here-document.
+	// The word is within double quotes or in a here-document.
 	quoted bool
-	// It becomes any number of fields.
+	// Field splitting applies: the word can become any number of fields.
 	split bool
 }
 
-// expander says in other words what the interpreter would expand otherwise than a POSIX shell:
+// expander rewrites the expansions that the interpreter does differently from a POSIX shell. POSIX
+// says:
 //
 //   - a backslash quotes outside of double quotes, too, where a word is no argument (an assignment, the file of a redirect);
-//   - quotes in the pattern of ${x%…} take the meaning from what they quote, and single quotes in a quoted ${x:-…} are themselves;
-//   - commands in ${x:-…} run only where the default is wanted;
+//   - quoted characters in the pattern of ${x%…} are literal, and single quotes in a quoted ${x:-…} are ordinary characters;
+//   - commands in ${x:-…} run only if the default is used;
 //   - a tilde is the home directory after a colon of an assignment, too.
 //
-// What cannot be said in other words is a problem.
+// An expansion that cannot be rewritten is reported with add.
 type expander struct {
 	add func(at syntax.Pos, format string, args ...any)
 }
@@ -126,7 +127,7 @@ func (x *expander) part(part syntax.WordPart, p place) {
 	}
 }
 
-// unquoted is a literal with each character that a backslash quotes in quotes.
+// unquoted returns lit with each backslash-quoted character put in single quotes instead.
 func unquoted(lit *syntax.Lit) []syntax.WordPart {
 	if !strings.Contains(lit.Value, `\`) {
 		return []syntax.WordPart{lit}
@@ -160,7 +161,8 @@ func single(at syntax.Pos, text string) *syntax.SglQuoted {
 	return &syntax.SglQuoted{Left: at, Right: at, Value: text}
 }
 
-// everyArgument knows ${1+"$@"}, with which scripts hand on their arguments.
+// everyArgument reports whether p is ${1+"$@"} or ${@+"$@"}, by which scripts pass on their
+// arguments.
 func everyArgument(p *syntax.ParamExp) bool {
 	if p.Exp == nil || p.Exp.Op != syntax.AlternateUnset || p.Param == nil ||
 		p.Param.Value != "1" && p.Param.Value != "@" || p.Exp.Word == nil ||
@@ -199,7 +201,7 @@ func (x *expander) param(p *syntax.ParamExp, at place) {
 	x.lazy(p)
 }
 
-// fields refuses quotes whose text the interpreter would split.
+// fields reports quoted text in an unquoted ${x…} that the interpreter would split or expand.
 func (x *expander) fields(p *syntax.ParamExp) {
 	for _, part := range p.Exp.Word.Parts {
 		text, ok := "", true
@@ -224,8 +226,8 @@ func (x *expander) fields(p *syntax.ParamExp) {
 	}
 }
 
-// flatten makes one quoted text of the default of an expansion within double quotes, where quotes
-// have no other meaning.
+// flatten makes one double-quoted text of the word of an expansion that is within double quotes
+// itself.
 func (x *expander) flatten(p *syntax.ParamExp) {
 	w := p.Exp.Word
 	all := &syntax.DblQuoted{Left: w.Pos(), Right: w.End()}
@@ -251,7 +253,7 @@ func (x *expander) flatten(p *syntax.ParamExp) {
 	w.Parts = []syntax.WordPart{all}
 }
 
-// quotePattern makes what is quoted in a pattern match itself.
+// quotePattern escapes the quoted parts of a pattern so that they match literally.
 func quotePattern(w *syntax.Word) {
 	for i, part := range w.Parts {
 		switch part := part.(type) {
@@ -268,7 +270,8 @@ func quotePattern(w *syntax.Word) {
 	}
 }
 
-// lazy keeps the commands of a default from running where it is not wanted.
+// lazy wraps commands in the word of ${x:-…} in a condition, so that they run only if the word is
+// used.
 func (x *expander) lazy(p *syntax.ParamExp) {
 	runs := false
 	syntax.Walk(p.Exp.Word, func(n syntax.Node) bool {
@@ -314,7 +317,7 @@ func (x *expander) lazy(p *syntax.ParamExp) {
 		if ok {
 			a.Value = &syntax.Word{Parts: p.Exp.Word.Parts}
 		}
-		// What it is given has assignments of its own.
+		// Do not descend into the inserted value: it may have assignments of its own.
 		return !ok
 	})
 	subst := &syntax.CmdSubst{Left: p.Pos(), Right: p.End(), Stmts: guard.Stmts}
@@ -322,12 +325,11 @@ func (x *expander) lazy(p *syntax.ParamExp) {
 		Right: p.End(), Parts: []syntax.WordPart{subst}}}}
 }
 
-// effects are expansions that do more than to expand.
+// effects are the expansions with a side effect: they assign a variable or end the script.
 var effects = map[syntax.ParExpOperator]bool{syntax.AssignUnset: true,
 	syntax.AssignUnsetOrNull: true, syntax.ErrorUnset: true, syntax.ErrorUnsetOrNull: true}
 
-// tildes writes HOME for each ~ of an assignment's value that stands for it and is not its first
-// character.
+// tildes replaces each ~ that follows a colon in an assignment's value by $HOME.
 func tildes(w *syntax.Word) {
 	var parts []syntax.WordPart
 	for i, part := range w.Parts {
@@ -362,16 +364,16 @@ func tildes(w *syntax.Word) {
 	w.Parts = parts
 }
 
-// Formats that no script can name, since no word has a NUL byte: with them the interpreter's printf
-// writes its argument as a pattern that matches it and nothing else, writes it where it is a
-// number, and where it is another number than nought.
+// Formats of printf for generated code. No script can contain them, since no word has a NUL byte.
+// QuotePattern writes the argument escaped as a pattern, Number writes it if it is a number, and
+// Divisor writes it if it is not zero; otherwise the script ends with an error.
 const (
 	QuotePattern = "\x00pattern"
 	Number       = "\x00number"
 	Divisor      = "\x00divisor"
 )
 
-// formatted is a word's part by one of these formats.
+// formatted returns the command substitution $(printf format part) for one of these formats.
 func formatted(format string, part *syntax.DblQuoted) *syntax.CmdSubst {
 	at := part.Pos()
 	call := &syntax.CallExpr{Args: []*syntax.Word{
@@ -383,8 +385,8 @@ func formatted(format string, part *syntax.DblQuoted) *syntax.CmdSubst {
 		Stmts: []*syntax.Stmt{{Position: at, Cmd: call}}}
 }
 
-// arithmetic makes errors of what the interpreter takes for nought: operands that are no numbers,
-// and division by nought.
+// arithmetic rewrites e so that operands that are not numbers and division by zero are errors. The
+// interpreter takes both for 0.
 func (x *expander) arithmetic(e syntax.ArithmExpr) syntax.ArithmExpr {
 	switch e := e.(type) {
 	case *syntax.Word:
@@ -440,7 +442,7 @@ func (x *expander) operand(w *syntax.Word) {
 		case *syntax.Lit:
 			value, err := parse("", `"${`+part.Value+`-}"`)
 			if err != nil {
-				// A name always parses, so this is none.
+				// A name always parses, so this is not a name.
 				return
 			}
 			w.Parts = value.Stmts[0].Cmd.(*syntax.CallExpr).Args[0].Parts
@@ -462,8 +464,8 @@ func (x *expander) operand(w *syntax.Word) {
 	w.Parts = []syntax.WordPart{formatted(Number, q)}
 }
 
-// IsNumber reports whether arithmetic takes a text for a number: decimal, octal with 0 before it,
-// hexadecimal with 0x, of 64 bits.
+// IsNumber reports whether text is a 64-bit integer for shell arithmetic: decimal, octal (0 prefix)
+// or hexadecimal (0x prefix), with optional signs.
 func IsNumber(text string) bool {
 	text = strings.TrimLeft(strings.TrimSpace(text), "+-")
 	if strings.ContainsAny(text, "_oObB") && !strings.HasPrefix(strings.ToLower(text), "0x") {

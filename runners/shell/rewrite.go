@@ -8,14 +8,14 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// rewrite says in other words what the interpreter would take differently from a POSIX shell:
+// rewrite changes the parsed script where the interpreter would differ from a POSIX shell:
 //
 //   - export, local and readonly are declarations, which the parser's POSIX dialect does not know;
 //   - the last part of a pipeline runs in a subshell, as in most shells, and not in the script's own;
 //   - return without a number keeps $?;
-//   - getopts without arguments looks at the script's, and starts anew where OPTIND is set;
-//   - what a trap runs is a function, since the interpreter would read its text by itself;
-//   - >| is >, since there is no noclobber.
+//   - getopts without arguments reads "$@", and starts again when OPTIND is assigned;
+//   - a trap's action becomes a function, since the interpreter would parse its text without these checks;
+//   - >| becomes >, since there is no noclobber.
 func rewrite(file *syntax.File) {
 	var traps []*syntax.Stmt
 	syntax.Walk(file, func(n syntax.Node) bool {
@@ -59,7 +59,8 @@ func rewrite(file *syntax.File) {
 	file.Stmts = append(traps, file.Stmts...)
 }
 
-// GetoptsState is the variable with the place of getopts within one argument.
+// GetoptsState is the variable that holds the position of getopts: "INDEX:OFFSET", the number of
+// the argument and the byte offset within it.
 const GetoptsState = "jail_getopts"
 
 func variable(at syntax.Pos, name string) *syntax.ParamExp {
@@ -67,7 +68,8 @@ func variable(at syntax.Pos, name string) *syntax.ParamExp {
 		Param: &syntax.Lit{ValuePos: at, ValueEnd: at, Value: name}}
 }
 
-// action makes a function of what a trap runs: its declaration, or nothing where it runs nothing.
+// action turns a trap's action into a call of a function and returns the function's declaration. It
+// returns nil if the trap has no action ("-" or empty).
 func action(trap *syntax.CallExpr, number int) []*syntax.Stmt {
 	text, ok := constant(trap.Args[1])
 	if !ok || text == "-" || text == "" {
@@ -94,9 +96,9 @@ func subshell(s *syntax.Stmt) *syntax.Stmt {
 		Cmd: &syntax.Subshell{Lparen: s.Pos(), Rparen: s.End(), Stmts: []*syntax.Stmt{s}}}
 }
 
-// declaration is the declaration that a plain command stands for, nil if it stands for none. Words
-// that are neither a name nor an assignment stay as they are, so that options are read and
-// everything else is an error of the command when it runs.
+// declaration converts a call of export, local or readonly into the interpreter's declaration. It
+// returns nil for other commands. Words that are neither a name nor an assignment stay as they are,
+// so that the command reads its options and reports the rest when it runs.
 func declaration(cmd syntax.Command) syntax.Command {
 	call, ok := cmd.(*syntax.CallExpr)
 	if !ok || len(call.Args) == 0 || len(call.Assigns) > 0 {

@@ -17,15 +17,15 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// MaxBytes is the longest script that is read.
+// MaxBytes is the maximum length of a script in bytes.
 const MaxBytes = 1 << 20
 
-// maxCommands is the most simple commands that a script may have.
+// maxCommands is the maximum number of simple commands in a script.
 const maxCommands = 20_000
 
-// Script is a script that can be run.
+// Script is a parsed script that passed all checks.
 type Script struct {
-	// For messages: a file's name, or "-c".
+	// Name is for messages: a file's name, or "-c".
 	Name string
 	Text string
 	file *syntax.File
@@ -36,7 +36,7 @@ type Script struct {
 
 // Problem is one reason why a script cannot be run.
 type Problem struct {
-	// From 1; columns count bytes.
+	// Both count from 1; columns are bytes.
 	Line, Col uint
 	What      string
 }
@@ -47,7 +47,7 @@ type Error struct {
 	Problems []Problem
 }
 
-// Error returns the first problem, and the number of the others.
+// Error describes the first problem and says how many others there are.
 func (e *Error) Error() string {
 	p := e.Problems[0]
 	text := fmt.Sprintf("%s:%d:%d: %s", e.Name, p.Line, p.Col, p.What)
@@ -57,7 +57,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Parse reads a script. The error, if any, is an *Error.
+// Parse parses and checks a script. name is for messages. An error is always an *Error.
 func Parse(name, text string) (*Script, error) {
 	if len(text) > MaxBytes {
 		return nil, &Error{name,
@@ -108,15 +108,15 @@ func problemOf(err error) Problem {
 	return Problem{1, 1, err.Error()}
 }
 
-// maxFrames bounds the stack of the parser, which calls itself for each level of a script: some
-// 2000 levels. Go ends the whole program where a stack passes 1 GB, and nothing recovers from that.
+// maxFrames bounds the stack depth of the recursive parser (about 2000 levels of nesting). Go ends
+// the whole program if a stack exceeds 1 GB, and recover does not help.
 const maxFrames = 20_000
 
-// depthReader passes a script to the parser, a little at a time. It fails if it is called from
-// deeper on the stack than maxFrames.
+// depthReader passes a script to the parser in small pieces. Read returns a depthError if the stack
+// is deeper than maxFrames.
 type depthReader struct {
 	text *strings.Reader
-	// That the parser has come to.
+	// line is the line that the parser has reached, from 1.
 	line int
 }
 
@@ -125,7 +125,7 @@ func (r *depthReader) Read(p []byte) (int, error) {
 	if runtime.Callers(maxFrames, frame[:]) > 0 {
 		return 0, depthError(r.line)
 	}
-	// A parser that took all at once would not come back before it is too deep.
+	// A parser that got all the text at once would not call Read again before it is too deep.
 	n, err := r.text.Read(p[:min(len(p), 1024)])
 	r.line += bytes.Count(p[:n], []byte("\n"))
 	return n, err

@@ -31,14 +31,14 @@ func CacheKey(module [sha256.Size]byte, machine string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Interruptible returns the digest by which the cache knows the interruptible machine code of a
+// Interruptible returns the digest to use in CacheKey for the interruptible machine code of a
 // module; see runners.ModuleLimits.
 func Interruptible(module [sha256.Size]byte) [sha256.Size]byte {
 	return sha256.Sum256(append([]byte("interruptible "), module[:]...))
 }
 
-// Seal computes the code that ties a compiled module to its cache key. The compiled form is machine
-// code, so an entry is used only if its seal, made with a key that only the daemon has, still fits.
+// Seal returns a MAC over a cache entry and its cache key. An entry is machine code, so it is used
+// only if its seal, made with the daemon's secret, is valid.
 func Seal(secret []byte, cacheKey string, entry io.Reader) ([]byte, error) {
 	h := hmac.New(sha256.New, secret)
 	_ = binary.Write(h, binary.BigEndian, uint64(len(cacheKey)))
@@ -49,7 +49,7 @@ func Seal(secret []byte, cacheKey string, entry io.Reader) ([]byte, error) {
 	return h.Sum(nil), nil
 }
 
-// CheckSeal returns ErrSeal unless the entry is the sealed one.
+// CheckSeal returns ErrSeal unless seal is the Seal of the entry.
 func CheckSeal(secret []byte, cacheKey string, entry io.Reader, seal []byte) error {
 	want, err := Seal(secret, cacheKey, entry)
 	if err != nil {

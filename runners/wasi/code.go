@@ -1,16 +1,16 @@
 package wasi
 
-// MaxNesting bounds how deep the blocks of one function are nested, and MaxTargets how many targets
-// its br_table instructions have together. The engine's time grows with the square of the one, and
-// its memory with the other.
+// MaxNesting is the maximum depth of nested blocks in a function, and MaxTargets the maximum number
+// of targets of all its br_table instructions. The engine's time grows with the square of the
+// depth, its memory with the targets.
 const (
 	MaxNesting = 10_000
 	MaxTargets = 65_536
 )
 
-// CheckCode checks the functions of a module that passed Check for code that takes an engine long
-// to compile. It takes a few nanoseconds for each byte, so it runs before compiling, not before
-// each run. It leaves unknown instructions to the engine.
+// CheckCode returns an error if a function of a module that passed Check would take an engine long
+// to compile. It takes a few nanoseconds per byte, so it runs before compiling, not before each
+// run. It leaves unknown instructions to the engine.
 func CheckCode(module []byte) error {
 	r := reader{b: module[8:]}
 	for len(r.b) > 0 {

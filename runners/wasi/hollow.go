@@ -46,7 +46,8 @@ func AppendHollow(out, module []byte) []byte {
 	return out
 }
 
-// appendSections appends those of a hollow module. ok is false if the module is cut short.
+// appendSections appends the sections of the hollow module to out. ok is false if the module is cut
+// short.
 func appendSections(out, module []byte) (_ []byte, ok bool) {
 	grows, numbered := growsTables(module), false
 	r := reader{b: module[8:]}
@@ -144,11 +145,11 @@ func boundedTables(section []byte) ([]byte, bool) {
 }
 
 const (
-	// manySegments is how many segments of data a module has whose data is joined.
+	// manySegments is the number of data segments from which on appendData joins them.
 	manySegments = 64
-	// maxRuns bounds how many segments are left of them, so that the time stays linear.
+	// maxRuns is the maximum number of joined segments, so that the time stays linear.
 	maxRuns = 64
-	// maxZeros bounds how many zeros come between two segments that are joined, in bytes.
+	// maxZeros is the maximum gap in bytes between two segments that are joined.
 	maxZeros = 64
 )
 
@@ -222,7 +223,7 @@ func runsOf(section []byte) (runs []run) {
 // reaches reports whether a segment at that address can be joined to the run.
 func (r run) reaches(at uint64) bool { return at >= r.end && at-r.end <= maxZeros }
 
-// fills reports whether one of the runs has written something from begin to end.
+// fills reports whether one of the runs overlaps the range from begin to end.
 func fills(runs []run, begin, end uint64) bool {
 	return slices.ContainsFunc(runs, func(r run) bool { return r.at < end && begin < r.end })
 }

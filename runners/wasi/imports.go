@@ -88,7 +88,7 @@ var agentModules = map[string]string{
 	agent.Host:    "jail_agent_host_v1",
 }
 
-// AgentFunctions returns the host functions of bindings. Those of each are sorted by name.
+// AgentFunctions returns the host functions of these bindings, sorted by name for each.
 func AgentFunctions(bindings ...string) (all []Import) {
 	for _, b := range bindings {
 		m := agentModules[b]
@@ -111,12 +111,12 @@ func BindingOf(module string) string {
 	return ""
 }
 
-// EveryFunction are all host functions beyond preview 1 that a run can be granted.
+// EveryFunction returns all host functions besides preview 1 that a run can be granted.
 func EveryFunction() []Import {
 	return append(AgentFunctions(agent.Bindings...), FetchFunctions[:]...)
 }
 
-// noBinding says why a module that imports a binding is refused.
+// noBinding is the reason of the refusal of a module that imports a binding.
 const noBinding = "which is the binding %s: it is there only for an agent whose manifest asks for " +
 	"that capability, under a policy whose [agent] bindings grant it"
 
@@ -124,15 +124,16 @@ const noBinding = "which is the binding %s: it is there only for an agent whose 
 const noFetch = "which is there only where the policy grants a fetch: run with --profile fetch " +
 	"--fetch HOST, or with a policy that has [[fetch.allow]]"
 
-// Fetches reports whether the module wants the host functions of fetches.
+// Fetches reports whether the module imports host functions for fetches.
 func (i Info) Fetches() bool {
 	return slices.ContainsFunc(i.Imports, func(im Import) bool { return im.Module == Fetch })
 }
 
-// Granted refuses the module if it imports a function beyond preview 1 that is not in granted.
+// Granted returns an error if the module imports a function that is neither of preview 1 nor in
+// granted.
 func (i Info) Granted(granted ...Import) error { return checkImports(i.Imports, granted) }
 
-// checkImports refuses the first import that is not granted.
+// checkImports returns an error for the first import that is not granted.
 func checkImports(imports, granted []Import) error {
 	for _, im := range imports {
 		g, ok := find(im, granted)

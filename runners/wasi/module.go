@@ -63,9 +63,8 @@ func Check(module []byte, lim Limits, granted ...Import) (Info, error) {
 	return s.info, s.checkStart()
 }
 
-// checkStart refuses a module whose function _start the engine could not call as a command's: none,
-// one with parameters, or a function that the module only imports, which would run without the
-// memory of the module.
+// checkStart returns an error if the engine cannot call _start as a command's: it is missing, has
+// parameters, or is an imported function, which would run without the module's memory.
 func (s *scan) checkStart() error {
 	no := func(sentence string) error {
 		return &ModuleError{Kind: ErrNoCommand, Sentence: sentence}
@@ -93,7 +92,7 @@ func (s *scan) checkStart() error {
 	return nil
 }
 
-// checkHeader looks at the first eight bytes.
+// checkHeader checks the magic number and the version of a module.
 func checkHeader(m []byte) error {
 	switch {
 	case len(m) == 0:

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AsUser runs f with the file rights of another user: on a thread of its own, whose file system ids
-// and groups are the given ones (setfsuid(2), setgroups(2) for the one thread). f must not start
-// goroutines that need those rights. A thread whose ids do not come back is ended. For uid 0 the
-// rights of root stay whole.
+// AsUser runs f with the file rights of another user, on a thread with the given file system ids
+// and groups (setfsuid(2), setgroups(2)), and returns its error. f must not start goroutines that
+// need those rights. If the ids cannot be restored, the thread ends. For uid 0 f has all rights of
+// root.
 func AsUser(uid, gid uint32, groups []uint32, f func() error) error {
 	if uid == uint32(os.Geteuid()) && gid == uint32(os.Getegid()) {
 		return f()
@@ -73,8 +73,8 @@ func (s fileIDs) restore() error {
 		setThreadGroups(s.groups))
 }
 
-// setFileIDs sets group before user, since the user takes the right to set the group away. The
-// calls do not report failure, so each is asked what it did.
+// setFileIDs sets the file system ids of the calling thread: the group first, since a changed user
+// has no right to set the group. The calls do not report failure, so the result is read back.
 func setFileIDs(uid, gid uint32) error {
 	unix.Setfsgid(int(gid))
 	if got, err := unix.SetfsgidRetGid(-1); err != nil || uint32(got) != gid {
@@ -87,7 +87,8 @@ func setFileIDs(uid, gid uint32) error {
 	return nil
 }
 
-// setThreadGroups is setgroups(2) for the calling thread alone; Go's own sets those of all threads.
+// setThreadGroups is setgroups(2) for the calling thread only; syscall.Setgroups changes all
+// threads.
 func setThreadGroups(groups []uint32) error {
 	groups = slices.Clip(groups)
 	_, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)),

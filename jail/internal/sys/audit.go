@@ -11,30 +11,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AuditReader reads what the kernel writes for its audit subsystem, as one of any number of readers
-// (audit_multicast: AUDIT_NLGRP_READLOG). Nothing changes for anybody else: neither whether there
-// are records, nor who else gets them. It needs CAP_AUDIT_READ of the host.
+// AuditReader reads the kernel's audit records as one of any number of multicast readers
+// (AUDIT_NLGRP_READLOG). It does not change which records are made or who else gets them. It needs
+// CAP_AUDIT_READ on the host.
 type AuditReader struct {
 	f   *os.File
 	buf []byte
-	// Held from before a record is received until f has returned.
+	// mu is held from before a record is received until f has returned.
 	mu sync.Mutex
 
 	closed atomic.Bool
 }
 
-// AuditLost stands for records that the kernel had no room for: an unknown number is lost to this
-// reader.
+// AuditLost is the type that f gets if this reader lost an unknown number of records because its
+// buffer was full.
 const AuditLost = unix.NLMSG_OVERRUN
 
-// maxAudit is more than any record has bytes (MAX_AUDIT_MESSAGE_LENGTH).
+// maxAudit is larger than any record, in bytes (MAX_AUDIT_MESSAGE_LENGTH).
 const maxAudit = 16 << 10
 
-// auditRoom is how many bytes of records may wait to be read.
+// auditRoom is the size of the receive buffer in bytes.
 const auditRoom = 4 << 20
 
-// NewAuditReader reads the records of these types. The kernel leaves the others out, so that they
-// cost nothing here.
+// NewAuditReader returns a reader for the records of these types. The kernel filters out all
+// others.
 func NewAuditReader(types ...uint16) (*AuditReader, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
 		unix.NETLINK_AUDIT)
@@ -46,7 +46,7 @@ func NewAuditReader(types ...uint16) (*AuditReader, error) {
 		unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}))
 	if err == nil && unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE,
 		auditRoom) != nil {
-		// As much as the host allows.
+		// A smaller buffer, if the host does not allow this size.
 		err = callError("setsockopt SO_RCVBUF",
 			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, auditRoom))
 	}
@@ -62,7 +62,7 @@ func NewAuditReader(types ...uint16) (*AuditReader, error) {
 	return &AuditReader{f: os.NewFile(uintptr(fd), "audit"), buf: make([]byte, maxAudit)}, nil
 }
 
-// onlyTypes is a socket filter that lets through messages of these types.
+// onlyTypes returns a socket filter that passes only messages of these types.
 func onlyTypes(types []uint16) []unix.SockFilter {
 	// typeOffset is where struct nlmsghdr has its type.
 	const typeOffset = 4
@@ -71,7 +71,7 @@ func onlyTypes(types []uint16) []unix.SockFilter {
 	for i, t := range types {
 		var b [2]byte
 		binary.NativeEndian.PutUint16(b[:], t)
-		// A filter loads from the network's order.
+		// A filter loads in network byte order.
 		f = append(f, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K,
 			Jt: n - uint8(i), K: uint32(binary.BigEndian.Uint16(b[:]))})
 	}
@@ -79,8 +79,8 @@ func onlyTypes(types []uint16) []unix.SockFilter {
 		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: maxAudit})
 }
 
-// Next waits for a record and calls f with its type and text, which is f's until it returns; where
-// some were lost, with AuditLost first. After Close the error is os.ErrClosed.
+// Next waits for a record and calls f with its type and text. text is valid until f returns. If
+// records were lost, it first calls f with AuditLost. After Close the error is os.ErrClosed.
 func (r *AuditReader) Next(f func(kind uint16, text []byte)) error {
 	raw, err := r.f.SyscallConn()
 	if err != nil {
@@ -92,14 +92,14 @@ func (r *AuditReader) Next(f func(kind uint16, text []byte)) error {
 		return !errors.Is(failed, unix.EAGAIN)
 	})
 	if r.closed.Load() {
-		// What the poller says of that has no name.
+		// The poller's error for a closed file is not exported.
 		return os.ErrClosed
 	}
 	return errors.Join(err, failed)
 }
 
-// Rest does the same for all queued records. Another goroutine may be in Next meanwhile. When Rest
-// returns, f has returned for every record that was written before, in either goroutine.
+// Rest calls f for all queued records, without waiting. Another goroutine may be in Next meanwhile.
+// When Rest returns, f has returned for every record that was written before, in either goroutine.
 func (r *AuditReader) Rest(f func(kind uint16, text []byte)) error {
 	raw, err := r.f.SyscallConn()
 	if err != nil {
@@ -133,7 +133,7 @@ func (r *AuditReader) one(fd int, buf []byte, f func(kind uint16, text []byte)) 
 	if err != nil {
 		return callError("recvfrom audit", err)
 	}
-	// The length in the header is no guide: of a record it has been the text's alone.
+	// The length in the header is not reliable: some kernels give only the length of the text.
 	if kernel, ok := from.(*unix.SockaddrNetlink); ok && kernel.Pid == 0 &&
 		n >= unix.SizeofNlMsghdr {
 		f(binary.NativeEndian.Uint16(buf[4:]), buf[unix.SizeofNlMsghdr:n])
@@ -141,7 +141,7 @@ func (r *AuditReader) one(fd int, buf []byte, f func(kind uint16, text []byte)) 
 	return nil
 }
 
-// Close ends Next.
+// Close closes the socket, which makes Next return.
 func (r *AuditReader) Close() error {
 	r.closed.Store(true)
 	return r.f.Close()

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Time is a time stamp of a file as the kernel gives it. Tools can set any: also those outside
-// the years 1678 to 2262, for which time.Time.UnixNano is not defined.
+// A Time is a time stamp of a file. Tools can set any, also outside the years 1678 to 2262, for
+// which time.Time.UnixNano is not defined.
 type Time struct {
 	Sec  int64 `json:"sec"`  // seconds since 1970
 	Nsec int64 `json:"nsec"` // and nanoseconds
@@ -26,7 +26,7 @@ func (t Time) Compare(u Time) int {
 	return cmp.Or(cmp.Compare(t.Sec, u.Sec), cmp.Compare(t.Nsec, u.Nsec))
 }
 
-// A Stat is what the kernel says of an inode (inode(7)).
+// A Stat holds the attributes of an inode (inode(7)).
 type Stat struct {
 	Dev, Ino uint64
 	// Type and permission bits, as in st_mode.
@@ -76,7 +76,7 @@ func LstatAt(dir *os.File, name string) (Stat, error) {
 	return statOf(&st), nil
 }
 
-// Birth returns when an inode was made, the zero time on a file system that does not know
+// Birth returns the creation time of an inode, or the zero Time if the file system has none
 // (statx(2)).
 func Birth(f *os.File) (Time, error) {
 	var st unix.Statx_t
@@ -103,9 +103,9 @@ func OpenDirPath(path string) (*os.File, error) {
 		unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
 }
 
-// OpenNamed opens a path that another process has named, through symbolic links; a relative one is
-// below dir. A magic link of /proc is ELOOP: it leads to an open file of this process past the
-// directories above the file, whose rights nobody would check (openat2(2), RESOLVE_NO_MAGICLINKS).
+// OpenNamed opens a path that another process has named and follows symbolic links; a relative path
+// is below dir. A magic link of /proc is ELOOP: it would lead to an open file of this process
+// without a check of the directories above it (openat2(2), RESOLVE_NO_MAGICLINKS).
 func OpenNamed(dir *os.File, path string, flags int) (*os.File, error) {
 	at := unix.AT_FDCWD
 	if dir != nil {
@@ -119,7 +119,7 @@ func OpenNamed(dir *os.File, path string, flags int) (*os.File, error) {
 	return opened(fd, "open", path, err)
 }
 
-// errLinks is ELOOP of OpenNamed, which the kernel gives for both.
+// errLinks explains ELOOP of OpenNamed, which the kernel returns for two reasons.
 var errLinks = fmt.Errorf("%w, or a link of /proc to an open file", unix.ELOOP)
 
 // CheckNamed returns the error of OpenNamed for a path that need not be readable.
@@ -131,7 +131,7 @@ func CheckNamed(path string) error {
 	return f.Close()
 }
 
-// openat2 opens path below dir, or from the working directory where dir is nil. It adds O_CLOEXEC.
+// openat2 opens path below dir, or below the working directory if dir is nil. It adds O_CLOEXEC.
 func openat2(dir *os.File, path string, flags int, perm uint32, resolve uint64) (*os.File, error) {
 	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(perm), Resolve: resolve}
 	at, name := unix.AT_FDCWD, path
@@ -140,7 +140,7 @@ func openat2(dir *os.File, path string, flags int, perm uint32, resolve uint64) 
 	}
 	fd, err := retried(func() (int, error) {
 		fd, err := unix.Openat2(at, path, &how)
-		// A rename elsewhere made the kernel unsure: it asks to be asked again.
+		// A concurrent rename or mount made the kernel unsure. It asks to try again.
 		if err == unix.EAGAIN {
 			err = unix.EINTR
 		}
@@ -166,7 +166,7 @@ func OpenSubdirPath(dir *os.File, path string) (*os.File, error) {
 	return OpenBeneath(dir, path, unix.O_PATH|unix.O_DIRECTORY, 0)
 }
 
-// Reopen opens the inode of f, which may be open with O_PATH, anew, whatever its name is by now.
+// Reopen opens the inode of f again, whatever its present name is. f may be open with O_PATH.
 func Reopen(f *os.File, flags int) (*os.File, error) { return open(fdPath(f), f.Name(), flags) }
 
 // open opens a path (open(2)); errors name it.
@@ -200,7 +200,7 @@ func MkdirAt(dir *os.File, name string, perm uint32) error {
 	return atError("mkdirat", dir, name, unix.Mkdirat(int(dir.Fd()), name, perm))
 }
 
-// UnlinkAt removes the entry name of dir, which is no directory.
+// UnlinkAt removes the entry name of dir. A directory is an error.
 func UnlinkAt(dir *os.File, name string) error {
 	return atError("unlinkat", dir, name, unix.Unlinkat(int(dir.Fd()), name, 0))
 }
@@ -210,11 +210,11 @@ func RmdirAt(dir *os.File, name string) error {
 	return atError("rmdirat", dir, name, unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR))
 }
 
-// OpenRoot opens the directory of dir, which may be open with O_PATH, once more as an [os.Root].
+// OpenRoot opens dir again as an [os.Root]. dir may be open with O_PATH.
 func OpenRoot(dir *os.File) (*os.Root, error) { return os.OpenRoot(fdPath(dir)) }
 
-// MoveAt moves the entry name of dir to the entry newName of newDir. With replace it takes the
-// place of what is there, in one step; without, the name must be free.
+// MoveAt renames the entry name of dir to newName of newDir. With replace it atomically replaces an
+// existing entry; without, an existing entry is an error.
 func MoveAt(dir *os.File, name string, newDir *os.File, newName string, replace bool) error {
 	flags := uint(unix.RENAME_NOREPLACE)
 	if replace {
@@ -248,7 +248,7 @@ func MayWrite(dir *os.File, name string) bool {
 // Syncfs writes the file system of f to its disk (syncfs(2)).
 func Syncfs(f *os.File) error { return pathError("syncfs", f.Name(), unix.Syncfs(int(f.Fd()))) }
 
-// Fallocate gives f blocks for its first size bytes, which read as zeros and are not written
+// Fallocate allocates disk blocks for the first size bytes of f without writing them
 // (fallocate(2)).
 func Fallocate(f *os.File, size int64) error {
 	return pathError("fallocate", f.Name(),
@@ -272,7 +272,7 @@ func fstatfs(f *os.File) (st unix.Statfs_t, err error) {
 	return st, pathError("fstatfs", f.Name(), err)
 }
 
-// Room returns how many bytes and inodes are free on the file system of f.
+// Room returns the number of free bytes and free inodes on the file system of f.
 func Room(f *os.File) (bytes, inodes int64, err error) {
 	st, err := fstatfs(f)
 	return int64(st.Bavail) * st.Bsize, int64(st.Ffree), err
@@ -301,7 +301,7 @@ func NextData(f *os.File, off int64) (start, end int64, err error) {
 	return start, end, pathError("lseek", f.Name(), err)
 }
 
-// Xattr returns the extended attribute name of f, or nil where there is none.
+// Xattr returns the extended attribute name of f, or nil if f has none.
 func Xattr(f *os.File, name string) ([]byte, error) {
 	for size := 256; ; size *= 2 {
 		buf := make([]byte, size)
@@ -345,12 +345,11 @@ func SetXattr(f *os.File, name string, value []byte) error {
 	return pathError("fsetxattr "+name, f.Name(), unix.Fsetxattr(int(f.Fd()), name, value, 0))
 }
 
-// Lock takes a lock on the open file description of f without waiting, in place of one it has
-// (flock(2)). Where another description holds one that excludes it, the error is
-// syscall.EWOULDBLOCK.
+// Lock takes or converts a lock on the open file description of f without waiting (flock(2)). The
+// error is syscall.EWOULDBLOCK if another description holds a conflicting lock.
 func Lock(f *os.File, exclusive bool) error { return flock(f, exclusive, unix.LOCK_NB) }
 
-// LockWait is Lock, but waits until no other description holds a lock that excludes it.
+// LockWait is Lock, but waits while another description holds a conflicting lock.
 func LockWait(f *os.File, exclusive bool) error { return flock(f, exclusive, 0) }
 
 func flock(f *os.File, exclusive bool, flags int) error {
@@ -363,12 +362,13 @@ func flock(f *os.File, exclusive bool, flags int) error {
 	}))
 }
 
-// CloneFile makes dst share the content of src where the file system can (ioctl_ficlone(2)).
+// CloneFile makes dst a reflink copy of src. It is an error if the file system has no reflinks
+// (ioctl_ficlone(2)).
 func CloneFile(dst, src *os.File) error {
 	return pathError("ficlone", dst.Name(), unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())))
 }
 
-// BootID names the boot of this kernel.
+// BootID returns the kernel's random id of this boot.
 func BootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return string(b[:max(0, len(b)-1)]), err
@@ -382,9 +382,8 @@ func OpenParent(dir *os.File) (*os.File, error) {
 	return openat2(dir, "..", unix.O_PATH|unix.O_DIRECTORY, 0, 0)
 }
 
-// MakeDirBelow makes the directory name and its parents below root, where they are missing, and
-// opens it with O_PATH. It follows no link below root and does not leave root, but goes into what
-// is mounted there.
+// MakeDirBelow makes the directory name and missing parents below root, and opens it with O_PATH.
+// It follows no link and does not leave root, but crosses mounts.
 func MakeDirBelow(root, name string) (*os.File, error) {
 	dir, err := OpenTarget(root)
 	if err != nil {
@@ -416,8 +415,8 @@ func OpenDirScoped(root *os.File, path string) (*os.File, error) {
 		unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS|unix.RESOLVE_NO_XDEV)
 }
 
-// HandleOf returns the handle by which the file system of f finds its inode, whatever its name is
-// by then (name_to_handle_at(2)); nil where the file system has no handles.
+// HandleOf returns the file handle of f, by which OpenHandle finds the inode independently of its
+// name (name_to_handle_at(2)). It returns nil if the file system has no handles.
 func HandleOf(f *os.File) ([]byte, error) {
 	h, _, err := unix.NameToHandleAt(int(f.Fd()), "", unix.AT_EMPTY_PATH)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EOVERFLOW) {
@@ -430,8 +429,8 @@ func HandleOf(f *os.File) ([]byte, error) {
 }
 
 // OpenHandle opens the directory of a handle with O_PATH (open_by_handle_at(2)). mount is any file
-// of the same file system that is open for reading. Without CAP_DAC_READ_SEARCH the error is EPERM;
-// of an inode that is gone it is ESTALE.
+// of the same file system that is open for reading. The error is EPERM without CAP_DAC_READ_SEARCH,
+// and ESTALE if the inode is gone.
 func OpenHandle(mount *os.File, handle []byte) (*os.File, error) {
 	if len(handle) < 4 {
 		return nil, pathError("open_by_handle_at", mount.Name(), unix.EINVAL)
@@ -457,9 +456,9 @@ func IsMount(dir *os.File, name string) (bool, error) {
 	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
 }
 
-// LinkInode gives the inode of f, which may be open with O_PATH, another name in dir (linkat(2),
-// AT_EMPTY_PATH). It needs root's right to do so whatever the owner is, and finds no path anew: the
-// inode is the one that f is open on.
+// LinkInode makes a hard link name in dir to the inode of f, which may be open with O_PATH
+// (linkat(2), AT_EMPTY_PATH). It resolves no path, and needs CAP_DAC_READ_SEARCH. In a user's
+// daemon it is LinkOwn.
 func LinkInode(f *os.File, dir *os.File, name string) error {
 	if Rootless() {
 		return LinkOwn(f, dir, name)
@@ -468,8 +467,8 @@ func LinkInode(f *os.File, dir *os.File, name string) error {
 		unix.Linkat(int(f.Fd()), "", int(dir.Fd()), name, unix.AT_EMPTY_PATH))
 }
 
-// LinkOwn is LinkInode with the rights of the calling thread: where links are protected
-// (proc_sys_fs(5), protected_hardlinks), an owner may.
+// LinkOwn is LinkInode without a capability: the calling thread must be allowed to link the file
+// (proc_sys_fs(5), protected_hardlinks).
 func LinkOwn(f *os.File, dir *os.File, name string) error {
 	return atError("linkat", dir, name,
 		unix.Linkat(unix.AT_FDCWD, fdPath(f), int(dir.Fd()), name, unix.AT_SYMLINK_FOLLOW))
@@ -483,20 +482,19 @@ func SetMtime(f *os.File, t Time) error {
 	return pathError("utimensat", f.Name(), unix.UtimesNanoAt(unix.AT_FDCWD, fdPath(f), times, 0))
 }
 
-// WhiteoutAt makes the entry name of dir a deletion for an overlay of which dir is in a layer: a
-// device 0:0 (mknodat(2)).
+// WhiteoutAt makes the overlayfs whiteout name in dir, a directory of a layer: a device 0:0
+// (mknodat(2)).
 func WhiteoutAt(dir *os.File, name string) error {
 	return atError("mknodat", dir, name, unix.Mknodat(int(dir.Fd()), name, unix.S_IFCHR, 0))
 }
 
-// MakeOdd makes the entry name of dir a FIFO or a socket that nobody listens on: kind is its type,
-// a constant of syscall.S_IF.
+// MakeOdd makes a FIFO or a Unix socket without a listener. kind is syscall.S_IFIFO or S_IFSOCK.
 func MakeOdd(dir *os.File, name string, kind uint32) error {
 	return atError("mknodat", dir, name, unix.Mknodat(int(dir.Fd()), name, kind|0o600, 0))
 }
 
-// ExchangeAt swaps two entries in one step (renameat2(2), RENAME_EXCHANGE). Where the file system
-// cannot, the error is syscall.EINVAL.
+// ExchangeAt atomically swaps two entries (renameat2(2), RENAME_EXCHANGE). The error is
+// syscall.EINVAL if the file system cannot do so.
 func ExchangeAt(dir *os.File, name string, otherDir *os.File, other string) error {
 	return atError("renameat2 exchange", otherDir, other,
 		unix.Renameat2(int(dir.Fd()), name, int(otherDir.Fd()), other, unix.RENAME_EXCHANGE))

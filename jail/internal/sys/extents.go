@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Extent is a range of a file and where it lies on the device of its file system, in bytes.
+// An Extent is a range of a file and its place on the file system's device, in bytes.
 type Extent struct {
 	Logical, Physical, Length int64
-	// Blocks that read as zeros, since nothing was written to them.
+	// Allocated blocks that were never written and read as zeros.
 	Unwritten bool
-	// In the inode, and so in no range of the device.
+	// The data is in the inode and has no range of the device.
 	Inline bool
 }
 
@@ -67,7 +67,7 @@ func Extents(f *os.File) ([]Extent, error) {
 }
 
 // Ext4Errors reports whether the kernel has counted errors or warnings of the mounted ext4 file
-// system of a device. A kernel that counts none for it says no.
+// system on device. It reports false if the kernel has no such counters.
 func Ext4Errors(device *os.File) (bool, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(device.Fd()), &st); err != nil {

@@ -20,32 +20,32 @@ const (
 	FanOnDir      = unix.FAN_ONDIR // of directories, too
 )
 
-// FanOverflow is the bit of an event that stands for those that the kernel's queue had no room for.
+// FanOverflow is the bit of an event that says that the kernel's queue was full and events were
+// lost.
 const FanOverflow = unix.FAN_Q_OVERFLOW
 
-// A FileWatch tells what is opened and written below mounts (fanotify(7)).
+// A FileWatch reads the events of opens, executions and writes on mounts (fanotify(7)).
 type FileWatch struct {
 	f *os.File
-	// Asking f for it would make its reads block.
+	// The descriptor of f, kept because f.Fd() would make reads block.
 	fd int
-	// short: each event that a read returns comes with an open file
+	// small, since each event that a read returns holds an open file
 	buf []byte
 }
 
-// A FileEvent is one that the kernel tells. Its file is open, and is closed by Done. It is a
-// regular file or a directory.
+// A FileEvent is an event of a regular file or directory. Its file is open until Done.
 type FileEvent struct {
 	Mask uint64
-	// Of the process, as the watcher sees it.
+	// The process, in the watcher's PID namespace.
 	PID int
 	fd  int32
 }
 
-// NewFileWatch needs CAP_SYS_ADMIN of the host. There may be so many at one time as
-// /proc/sys/fs/fanotify/max_user_groups says, else it is EMFILE.
+// NewFileWatch returns a watch without mounts. It needs CAP_SYS_ADMIN on the host. The error is
+// EMFILE beyond /proc/sys/fs/fanotify/max_user_groups watches.
 func NewFileWatch() (*FileWatch, error) {
-	// Content: the class that may be asked before a file is opened. LARGEFILE: else the kernel
-	// cannot show files of more than 2 GiB.
+	// FAN_CLASS_CONTENT allows permission events. Without O_LARGEFILE events of files above 2 GiB
+	// fail.
 	fd, err := unix.FanotifyInit(
 		unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC|unix.FAN_NONBLOCK|unix.FAN_UNLIMITED_MARKS,
 		unix.O_RDONLY|unix.O_LARGEFILE|unix.O_CLOEXEC)
@@ -55,8 +55,8 @@ func NewFileWatch() (*FileWatch, error) {
 	return &FileWatch{f: os.NewFile(uintptr(fd), "fanotify"), fd: fd, buf: make([]byte, 2<<10)}, nil
 }
 
-// MarkMount asks for events of the mount that at lies on, at being open with O_PATH. It has to be
-// the mount of that id, as Mounts gives it: ok is false where another one covers it.
+// MarkMount requests the events in mask of the mount that at, open with O_PATH, is on. ok is false
+// if that is not the mount with this id (see Mounts), but another one that covers it.
 func (w *FileWatch) MarkMount(at *os.File, id string, mask uint64) (ok bool, err error) {
 	on, err := mountID(at)
 	if err != nil || on != id {
@@ -69,13 +69,13 @@ func (w *FileWatch) MarkMount(at *os.File, id string, mask uint64) (ok bool, err
 	return true, pathError("fanotify_mark", at.Name(), err)
 }
 
-// Next waits for events and calls f with each, in order; f calls Done. After Stop it returns
-// os.ErrDeadlineExceeded when none is left. Any other error took one event with it: nobody knows
-// which, and its caller was refused.
+// Next waits for events and calls f with each, in order; f must call Done. After Stop it returns
+// os.ErrDeadlineExceeded when no event is left. On any other error one unknown event was lost and
+// its process got an error.
 func (w *FileWatch) Next(f func(FileEvent)) error {
 	n, err := w.f.Read(w.buf)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		// What came in before it was stopped.
+		// Events that came before Stop.
 		if n, _ = unix.Read(w.fd, w.buf); n <= 0 {
 			return err
 		}
@@ -96,7 +96,7 @@ func (w *FileWatch) Next(f func(FileEvent)) error {
 	return nil
 }
 
-// Done allows what the event holds up, and closes its file.
+// Done lets the process of the event go on and closes the event's file.
 func (w *FileWatch) Done(e FileEvent) error {
 	if e.fd < 0 {
 		return nil
@@ -117,7 +117,7 @@ func (w *FileWatch) Done(e FileEvent) error {
 	})
 }
 
-// Path returns where the process finds the event's file, as long as Done was not called.
+// Path returns the path of the event's file. It must be called before Done.
 func (e FileEvent) Path() (string, error) {
 	return os.Readlink("/proc/self/fd/" + strconv.Itoa(int(e.fd)))
 }
@@ -129,16 +129,16 @@ func (e FileEvent) Stat() (Stat, error) {
 	return statOf(&st), callError("fstat", err)
 }
 
-// ReadAt reads from the event's file; that is no event.
+// ReadAt reads from the event's file, which causes no event.
 func (e FileEvent) ReadAt(b []byte, offset int64) (n int, err error) {
 	n, err = retried(func() (int, error) { return unix.Pread(int(e.fd), b, offset) })
 	return n, callError("pread", err)
 }
 
-// Stop has Next come to an end.
+// Stop makes Next return after the queued events.
 func (w *FileWatch) Stop() error { return w.f.SetReadDeadline(time.Unix(1, 0)) }
 
-// Close allows everything that is still held up.
+// Close ends the watch. All processes that wait for an answer go on.
 func (w *FileWatch) Close() error { return w.f.Close() }
 
 // RootOf returns the root directory of a process, open with O_PATH.
@@ -147,14 +147,14 @@ func RootOf(pid int) (*os.File, error) {
 	return open(name, name, unix.O_PATH|unix.O_DIRECTORY)
 }
 
-// OpenInRoot opens the absolute path with O_PATH as a process would whose root directory that is.
-// No component may be a symbolic link.
+// OpenInRoot opens the absolute path with O_PATH, with root as the root directory. No component may
+// be a symbolic link.
 func OpenInRoot(root *os.File, path string) (*os.File, error) {
 	return openat2(root, path, unix.O_PATH|unix.O_NOFOLLOW, 0,
 		unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
 }
 
-// FollowInRoot is OpenInRoot through symbolic links, which lead to places below the root.
+// FollowInRoot is OpenInRoot, but follows symbolic links within root.
 func FollowInRoot(root *os.File, path string) (*os.File, error) {
 	return openat2(root, path, unix.O_PATH, 0, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
 }

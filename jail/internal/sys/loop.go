@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AttachLoop makes a loop device of image that clears itself when its last user is gone, even after
-// a crash (loop(4), LO_FLAGS_AUTOCLEAR). The device keeps the open file description of image, and
-// with it a lock taken on that.
+// AttachLoop returns a loop device on image that detaches itself when its last user is gone, even
+// after a crash (loop(4), LO_FLAGS_AUTOCLEAR). The device keeps the open file description of image,
+// with its lock.
 func AttachLoop(image *os.File, readOnly bool) (*os.File, error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
@@ -51,10 +51,9 @@ func AttachLoop(image *os.File, readOnly bool) (*os.File, error) {
 	return nil, pathError("ioctl LOOP_CONFIGURE", "/dev/loop*", unix.EBUSY)
 }
 
-// LoopOf returns the loop device, open for reading, whose backing file is image, and to which the
-// kernel may write. While it is open the kernel does not release the device. The error is
-// fs.ErrNotExist if there is none (loop(4)). It opens only devices whose backing file has the name
-// of image, and leaves those of others alone.
+// LoopOf returns the writable loop device whose backing file is image, open for reading, which
+// keeps it attached (loop(4)). The error is fs.ErrNotExist if there is none. It opens no devices
+// whose backing file has another name.
 func LoopOf(image *os.File) (*os.File, error) {
 	want, err := Fstat(image)
 	if err != nil {
@@ -96,8 +95,8 @@ func LoopOf(image *os.File) (*os.File, error) {
 	return nil, &fs.PathError{Op: "loop device of", Path: image.Name(), Err: fs.ErrNotExist}
 }
 
-// sameTail reports whether two paths have the same last two names. What is above them depends on
-// the mount namespace in which the kernel writes a path down.
+// sameTail reports whether the last two components of two paths are equal. The others depend on the
+// mount namespace.
 func sameTail(a, b string) bool {
 	return filepath.Base(a) == filepath.Base(b) &&
 		filepath.Base(filepath.Dir(a)) == filepath.Base(filepath.Dir(b))
@@ -107,8 +106,8 @@ func sameTail(a, b string) bool {
 // mount that is in no mount table and goes with its last descriptor (fsmount(2)). A second call on
 // one device gives a second mount of one file system.
 func MountExt4(device *os.File, readOnly bool) (*os.File, error) {
-	// The tables were left unwritten by mkfs and read as zeros; barriers buy nothing before the
-	// content is kept.
+	// noinit_itable: mkfs left the tables as zeros. nobarrier: durability does not matter before a
+	// commit.
 	options := []string{"noinit_itable", "nobarrier"}
 	attributes := unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOATIME
 	if readOnly {
@@ -118,9 +117,8 @@ func MountExt4(device *os.File, readOnly bool) (*os.File, error) {
 	return newMount("ext4", device.Name(), attributes, append(options, "source="+fdPath(device))...)
 }
 
-// MakeReadOnly makes the whole file system of mount read-only and writes what is dirty to its
-// device. While anything has a file of it open for writing, through any mount, the error is
-// syscall.EBUSY.
+// MakeReadOnly makes the whole file system of mount read-only and writes dirty data to its device.
+// The error is syscall.EBUSY while any file of it is open for writing, through any mount.
 func MakeReadOnly(mount *os.File) error { return reconfigure(mount, "ro") }
 
 // reconfigure sets options of the whole file system of mount.

@@ -29,8 +29,8 @@ func (m MountFlags) attributes() uint64 {
 	return attr
 }
 
-// MountTmpfs mounts a fresh tmpfs on the directory target (tmpfs(5)); options are its own, as
-// "mode=0700".
+// MountTmpfs mounts a fresh tmpfs on the directory target (tmpfs(5)). options are options of tmpfs,
+// such as "mode=0700".
 func MountTmpfs(target string, flags MountFlags, options ...string) error {
 	mount, err := newMount("tmpfs", target, int(flags.attributes()), options...)
 	if err != nil {
@@ -40,8 +40,8 @@ func MountTmpfs(target string, flags MountFlags, options ...string) error {
 	return AttachMount(mount, target)
 }
 
-// MountTerminals mounts a devpts of its own on the directory target; options are its own, as mount(2)
-// takes them. What it shows belongs to a user and a group of the host.
+// MountTerminals mounts a devpts on the directory target; options are options of devpts. uid and
+// gid, host ids, own its terminals.
 func MountTerminals(target, options string, uid, gid uint32) error {
 	if err := unix.Mount("devpts", target, "devpts", unix.MS_NOSUID|unix.MS_NOEXEC,
 		options); err != nil {
@@ -51,8 +51,8 @@ func MountTerminals(target, options string, uid, gid uint32) error {
 		os.Chown(filepath.Join(target, "ptmx"), int(uid), int(gid)))
 }
 
-// MountGroups mounts the hierarchy of control groups of version 2 on the directory target
-// (cgroups(7)), unless it is there already.
+// MountGroups mounts the cgroup v2 hierarchy on the directory target, unless it is mounted there
+// (cgroups(7)).
 func MountGroups(target string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(target, &st); err != nil {
@@ -65,14 +65,14 @@ func MountGroups(target string) error {
 		unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))
 }
 
-// CloneTree returns a detached copy of the mount of source, an open file or directory, with all
-// that is mounted below it. It must be called in the mount namespace in which source was opened;
-// the copy can be attached in any.
+// CloneTree returns a detached copy of the tree at source, an open file or directory, with all
+// mounts below it. It must be called in the mount namespace in which source was opened; the copy
+// can be attached in any.
 func CloneTree(source *os.File) (*os.File, error) {
 	return clone(int(source.Fd()), "", source.Name(), unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 }
 
-// CloneOf is CloneTree without what is mounted below.
+// CloneOf is CloneTree without the mounts below.
 func CloneOf(source *os.File) (*os.File, error) {
 	return clone(int(source.Fd()), "", source.Name(), unix.AT_EMPTY_PATH)
 }
@@ -88,8 +88,8 @@ func clone(dir int, path, name string, flags uint) (*os.File, error) {
 	return opened(tree, "open_tree", name, err)
 }
 
-// AttachTree attaches a detached copy of a mount on target. Where userns is not nil, the owners of
-// its files are those that userns maps them to (mount_setattr(2), MOUNT_ATTR_IDMAP).
+// AttachTree attaches a detached copy of a mount on target. If userns is not nil, it maps the
+// owners of files by userns (mount_setattr(2), MOUNT_ATTR_IDMAP).
 func AttachTree(tree *os.File, target string, flags MountFlags, userns *os.File) error {
 	attr := unix.MountAttr{Attr_set: flags.attributes()}
 	if userns != nil {
@@ -99,24 +99,23 @@ func AttachTree(tree *os.File, target string, flags MountFlags, userns *os.File)
 	return attach(tree, target, unix.AT_RECURSIVE, attr)
 }
 
-// AttachShared attaches a detached mount of a file system that is mounted elsewhere too. Its
-// attributes are all set to what they are to be here, and none of them is taken over; its owners
-// are mapped already.
+// AttachShared attaches a detached mount of a file system that is mounted elsewhere too. It sets
+// all attributes of the mount except the id mapping, which the mount has already.
 func AttachShared(mount *os.File, target string, flags MountFlags) error {
 	attr := unix.MountAttr{Attr_set: flags.attributes()}
 	attr.Attr_clr = (unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOEXEC) &^ attr.Attr_set
 	return attach(mount, target, 0, attr)
 }
 
-// AttachDevice attaches a detached mount of a device node on target: nosuid and noexec, and of all
-// mounts of a jail the only one that is not nodev.
+// AttachDevice attaches a detached mount of a device node on target, nosuid and noexec but not
+// nodev.
 func AttachDevice(tree *os.File, target string) error {
 	return attach(tree, target, 0, unix.MountAttr{
 		Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC, Attr_clr: unix.MOUNT_ATTR_NODEV})
 }
 
-// attach attaches a detached mount on target with attributes, and nothing that is mounted below it
-// propagates; flags are 0 or unix.AT_RECURSIVE.
+// attach attaches a detached mount on target with the attributes attr and private propagation.
+// flags are 0 or unix.AT_RECURSIVE.
 func attach(mount *os.File, target string, flags uint, attr unix.MountAttr) error {
 	attr.Propagation = unix.MS_PRIVATE
 	if err := setAttributes(mount, target, flags, attr); err != nil {
@@ -145,13 +144,12 @@ func MakeReadOnlyMount(target string) error {
 		unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_SYMLINK_NOFOLLOW, &attr))
 }
 
-// OpenNode opens a device node to be named by its descriptor, without opening the device; a link is
-// not followed.
+// OpenNode opens a device node with O_PATH, without opening the device. A link is not followed.
 func OpenNode(path string) (*os.File, error) {
 	return open(path, path, unix.O_PATH|unix.O_NOFOLLOW)
 }
 
-// OpenTarget opens what path leads to, through links, with O_PATH.
+// OpenTarget opens path with O_PATH and follows links.
 func OpenTarget(path string) (*os.File, error) { return open(path, path, unix.O_PATH) }
 
 // mountID returns the ID, as Mounts gives it, of the mount that f lies on; f may be open with
@@ -182,10 +180,10 @@ func CheckCharDevice(f *os.File, major, minor uint32) error {
 	return nil
 }
 
-// A fsContext is a file system that is being made or changed (fsopen(2), fspick(2)).
+// A fsContext is a kernel context to make or reconfigure a file system (fsopen(2), fspick(2)).
 type fsContext struct {
 	fd int
-	// The kind of file system, and what it is of or goes to: errors name both.
+	// The type of file system, and its source or target, for errors.
 	kind, name string
 }
 
@@ -195,7 +193,7 @@ func openContext(kind, name string) (fsContext, error) {
 	return c, c.failed("fsopen", err)
 }
 
-// pickContext returns that of a file system that is mounted.
+// pickContext returns the context of a mounted file system.
 func pickContext(dir int, path, name string, flags int) (fsContext, error) {
 	fd, err := unix.Fspick(dir, path, unix.FSPICK_CLOEXEC|flags)
 	c := fsContext{fd, name, name}
@@ -220,7 +218,8 @@ func newMount(kind, name string, attributes int, options ...string) (*os.File, e
 	return c.made(attributes, options...)
 }
 
-// made is the mount of the context's new file system. It closes the context.
+// made sets options, makes the file system and returns a detached mount of it. It closes the
+// context.
 func (c fsContext) made(attributes int, options ...string) (*os.File, error) {
 	defer c.close()
 	if err := c.set(options...); err != nil {
@@ -251,7 +250,7 @@ func (c fsContext) set(options ...string) error {
 
 func (c fsContext) create() error { return c.failed("fsconfig create", unix.FsconfigCreate(c.fd)) }
 
-// reconfigure sets options of a file system that is there.
+// reconfigure sets options of an existing file system.
 func (c fsContext) reconfigure(options ...string) error {
 	if err := c.set(options...); err != nil {
 		return err
@@ -268,13 +267,13 @@ func (c fsContext) mount(attributes int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), c.name), nil
 }
 
-// AttachIn attaches a detached mount on target in the mount namespace of a process, whose root
-// target is seen from. Nothing that is not trusted may have run in that namespace.
+// AttachIn attaches a detached mount on target in the mount namespace of process pid. target is a
+// path below the process's root. No untrusted code may have run in that namespace.
 func AttachIn(mount *os.File, pid int, target string) error {
 	return inMountsOf(pid, func() error { return AttachMount(mount, target) })
 }
 
-// inMountsOf calls f in the mount namespace of a process. The thread that goes there ends.
+// inMountsOf calls f in the mount namespace of a process, on a thread that then ends.
 func inMountsOf(pid int, f func() error) error {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
 	if err != nil {
@@ -292,17 +291,16 @@ func inMountsOf(pid int, f func() error) error {
 	})
 }
 
-// Shown is a detached mount and where it goes.
+// Shown is a detached mount and the path at which to attach it.
 type Shown struct {
 	Tree   *os.File
 	Target string
 }
 
-// ShowIn attaches mounts read-only in the mount namespace of a process. With narrow it then leaves of
-// the proc there only processes (proc(5), subset=pid), what is mounted on other names of it, and
-// /proc/mounts, a link to the table of the process that reads it. The kernel still finds a name
-// that somebody holds: a mount point, or one of the files that ShowIn returns, which the caller
-// keeps open as long as the names are to be there. Nothing that is not trusted may have run in the
+// ShowIn attaches mounts read-only in the mount namespace of process pid. With narrow it then sets
+// subset=pid on the proc there (proc(5)): only processes, the mounts in it and /proc/mounts remain.
+// The kernel keeps names that are in use, as mount points or as the returned files, which the
+// caller must keep open as long as the names are needed. No untrusted code may have run in the
 // namespace.
 func ShowIn(pid int, mounts []Shown, narrow bool) (held []*os.File, err error) {
 	err = inMountsOf(pid, func() error {
@@ -324,7 +322,7 @@ func ShowIn(pid int, mounts []Shown, narrow bool) (held []*os.File, err error) {
 	return held, err
 }
 
-// narrowProc takes everything from a mounted proc but processes.
+// narrowProc sets subset=pid on the proc mounted at dir.
 func narrowProc(dir string) error {
 	c, err := pickContext(unix.AT_FDCWD, dir, dir, unix.FSPICK_NO_AUTOMOUNT)
 	if err != nil {
@@ -334,7 +332,7 @@ func narrowProc(dir string) error {
 	if err := c.reconfigure(onlyProcesses); err != nil {
 		return err
 	}
-	// The kernel may have kept a name that somebody has looked at.
+	// The kernel may still have cached names that were looked up before.
 	for _, name := range []string{"/sys", "/kcore", "/sysrq-trigger"} {
 		if _, err := os.Lstat(dir + name); !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("%s%s is there after the narrowing of the file system", dir, name)
@@ -343,11 +341,11 @@ func narrowProc(dir string) error {
 	return nil
 }
 
-// onlyProcesses is the option of a proc with nothing else (proc(5)).
+// onlyProcesses is the mount option of a proc that shows only processes (proc(5)).
 const onlyProcesses = "subset=pid"
 
-// NarrowsProc tries whether the kernel sets subset=pid on a proc that is mounted already, on one
-// that is attached nowhere. Newer kernels refuse ("proc: subset=pid cannot be changed").
+// NarrowsProc reports whether the kernel can set subset=pid on an existing proc. It tries that on a
+// detached one. Newer kernels refuse ("proc: subset=pid cannot be changed").
 func NarrowsProc() (bool, error) {
 	c, err := openContext("proc", "proc")
 	if err != nil {
@@ -369,10 +367,10 @@ func NarrowsProc() (bool, error) {
 	return err == nil, err
 }
 
-// ProcOf returns a detached mount of a fresh proc that shows the process namespace of a process
-// (proc(5)); options are its own, as "hidepid=4". A proc is of the namespace of the process that opens
-// it, and that is a child of a thread that ends: a thread enters no process namespace, but its
-// children do (setns(2)).
+// ProcOf returns a detached mount of a fresh proc of the PID namespace of process pid (proc(5)).
+// options are options of proc, such as "hidepid=4". A proc belongs to the PID namespace of the
+// process that opens it. Only children of a thread enter another PID namespace (setns(2)), so a
+// child opens it.
 func ProcOf(pid int, options ...string) (*os.File, error) {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {

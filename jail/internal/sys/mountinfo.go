@@ -23,8 +23,7 @@ func MountsBelow(dir string) (below []string, err error) {
 	return below, err
 }
 
-// unescapeOctal undoes the escapes with which the kernel writes spaces, newlines and backslashes,
-// as \040.
+// unescapeOctal decodes the octal escapes of the mount table, such as \040 for a space.
 func unescapeOctal(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -49,7 +48,7 @@ type Mount struct {
 	Root    string // within the file system
 	Point   string
 	Options []string // of this mount
-	// how it propagates; empty: not at all
+	// propagation fields; empty for a private mount
 	Shared []string
 	Type   string
 	Source string
@@ -88,17 +87,18 @@ func ParseMounts(text string) ([]Mount, error) {
 	return all, nil
 }
 
-// A Place is where an open file is, by a mount table.
+// A Place is the location of an open file in a mount table.
 type Place struct {
-	// That the file lies on.
+	// The mount that the file is on.
 	Mount Mount
-	// Of the file, in the mount namespace of the table.
+	// The file's path in the mount namespace of the table.
 	Path string
-	// Of the file, within the file system of Mount: the root of a bind of the file.
+	// The file's path within the file system of Mount, which would be the root field of a bind of
+	// it.
 	Root string
 }
 
-// Locate returns where f is, which may be open with O_PATH; table is the mount table of the caller.
+// Locate returns the place of f, which may be open with O_PATH. table is the caller's mount table.
 func Locate(f *os.File, table []Mount) (Place, error) {
 	id, err := mountID(f)
 	if err != nil {

@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CloneMount returns a detached mount of the directory dir, read-only, nosuid and nodev, without
-// what is mounted below it (open_tree(2)). dir must have been opened in the mount namespace of the
-// caller.
+// CloneMount returns a detached mount of dir, read-only, nosuid and nodev, without the mounts below
+// it (open_tree(2)). dir must have been opened in the mount namespace of the caller.
 func CloneMount(dir *os.File) (*os.File, error) {
 	f, err := CloneOf(dir)
 	if err != nil {
@@ -25,7 +24,7 @@ func CloneMount(dir *os.File) (*os.File, error) {
 		Attr_clr:    unix.MOUNT_ATTR__ATIME,
 		Propagation: unix.MS_PRIVATE,
 	}
-	// A user may not say of the host's mounts how times are kept, and reads what is theirs.
+	// In a user namespace the atime flags of the host's mounts are locked.
 	if Rootless() {
 		attr.Attr_set, attr.Attr_clr = attr.Attr_set&^unix.MOUNT_ATTR_NOATIME, 0
 	}
@@ -36,27 +35,26 @@ func CloneMount(dir *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// MapMountIDs makes the owners of the files of a detached mount those that userns maps them to
-// (mount_setattr(2), MOUNT_ATTR_IDMAP).
+// MapMountIDs maps the owners of files on a detached mount by userns (mount_setattr(2),
+// MOUNT_ATTR_IDMAP).
 func MapMountIDs(mount, userns *os.File) error {
 	return setAttributes(mount, mount.Name(), 0,
 		unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())})
 }
 
-// RefuseExec makes a detached mount one from which nothing runs, neither started nor mapped
+// RefuseExec makes a detached mount noexec: nothing on it can be executed or mapped executable
 // (mount_setattr(2)).
 func RefuseExec(mount *os.File) error {
 	return setAttributes(mount, mount.Name(), 0, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOEXEC})
 }
 
-// DetachTop takes away the topmost mount of target; what still uses it keeps it (umount2(2),
-// MNT_DETACH).
+// DetachTop lazily unmounts the topmost mount of target (umount2(2), MNT_DETACH).
 func DetachTop(target string) error {
 	return pathError("umount2", target, unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))
 }
 
-// An Overlay says what MountOverlay joins. All mounts must be attached in the calling thread's mount
-// namespace.
+// An Overlay lists the layers for MountOverlay. All mounts must be attached in the calling thread's
+// mount namespace.
 type Overlay struct {
 	// Lower is the directory at the bottom.
 	Lower *os.File
@@ -65,15 +63,16 @@ type Overlay struct {
 	// Upper holds the directories "upper" and "work", and perhaps "hide", a layer between Frozen and
 	// Lower.
 	Upper *os.File
-	// ID is the host's id of the layers' owner 0: an overlay acts with the ids of who makes it, and
-	// where the layers' id mapping has no place for those it comes up read-only.
+	// ID is the host id of the layers' owner 0. An overlay acts with the ids of its creator, and is
+	// read-only if the layers' id mapping does not contain them.
 	ID uint32
 }
 
-// legacyLayers is how many lower layers fit into one option, which the kernel bounds to 256 bytes.
+// legacyLayers is the number of lower layers that fit into one mount option of at most 256 bytes.
 const legacyLayers = 8
 
-// layers sets the lower layers, the topmost first. Linux 6.7 and newer take them one by one.
+// layers sets the lower layers, the topmost first: in one option each, or before Linux 6.7 in a
+// single one.
 func (o Overlay) layers(c fsContext) error {
 	var all []string
 	for _, f := range o.Frozen {
@@ -108,14 +107,13 @@ func MountOverlay(o Overlay) (*os.File, error) {
 	}
 	options := []string{
 		"upperdir=" + fdPath(o.Upper) + "/upper", "workdir=" + fdPath(o.Upper) + "/work",
-		// What is in the upper layer is the whole change and means the same on every kernel,
-		// whatever its defaults are.
+		// With these options the upper layer holds the complete change, in the same form on every
+		// kernel.
 		"index=off", "metacopy=off", "redirect_dir=nofollow", "xino=off", "nfs_export=off",
-		// A tool that calls fsync does not keep the host's disk busy: the content is made durable
-		// when it is kept.
+		// A tool's fsync must not load the host's disk. A commit makes the content durable.
 		"volatile",
 	}
-	// Whose marks are attributes that a user can set, and which the overlay keeps to itself.
+	// A user can only set user.* attributes, so overlayfs stores its marks in these.
 	if Rootless() {
 		options = append(options, "userxattr")
 	}
@@ -128,10 +126,10 @@ func MountOverlay(o Overlay) (*os.File, error) {
 	return c.mount(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
 }
 
-// withFileIDs runs f with id as file system user and group but with the capabilities that the
-// thread has: they would go with the ids.
+// withFileIDs runs f with id as file system user and group. It restores the thread's capabilities,
+// which the change of ids removes.
 func withFileIDs(id uint32, f func() error) error {
-	// The layers are the user's own, whose daemon this is.
+	// In a user's daemon the layers already belong to the user.
 	if Rootless() {
 		return f()
 	}
@@ -151,15 +149,15 @@ func withFileIDs(id uint32, f func() error) error {
 	}
 	restored := errors.Join(setFileIDs(uint32(os.Geteuid()), uint32(os.Getegid())),
 		callError("capset", unix.Capset(&header, &caps[0])))
-	// Else the thread stays locked, and ends with its goroutine.
+	// Otherwise the thread stays locked and ends with its goroutine.
 	if restored == nil {
 		runtime.UnlockOSThread()
 	}
 	return errors.Join(err, restored)
 }
 
-// ForgetNames has the kernel look up anew all names of the file system of mount that nothing uses.
-// An overlay answers from the names that it looked up before, and so shows a file of its lower layer
-// that was replaced meanwhile as it was. A reconfiguration, even one that changes nothing, drops
-// them (reconfigure_super in the kernel's fs/super.c); no other call does so for one file system.
+// ForgetNames drops the unused cached names (dentries) of the file system of mount. An overlay
+// answers from its cache, and so does not show that a file of its lower layer was replaced. A
+// reconfiguration that changes nothing drops the cache (reconfigure_super in the kernel's
+// fs/super.c); no other call does so for one file system.
 func ForgetNames(mount *os.File) error { return reconfigure(mount) }

@@ -23,24 +23,22 @@ func PrivateMounts() error {
 	return OwnMounts()
 }
 
-// CloseFrom closes every descriptor from first on, those that the Go runtime holds excepted by
-// nobody: call it only just before exec, where a left-over descriptor is a path back to the host
-// (CVE-2024-21626). It marks instead of closes, so that the runtime's poller stays whole until the
-// exec.
+// CloseFrom sets close-on-exec on every descriptor from first on, also on the Go runtime's. Call it
+// just before exec: a left-over descriptor would be a path back to the host (CVE-2024-21626). It
+// does not close them, so that the runtime's poller works until the exec.
 func CloseFrom(first int) error {
 	err := unix.CloseRange(uint(first), ^uint(0)>>32, unix.CLOSE_RANGE_CLOEXEC)
 	return callError("close_range", err)
 }
 
-// ClearCloexec lets fd live through the next exec.
+// ClearCloexec keeps fd open across the next exec.
 func ClearCloexec(fd int) error {
 	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0)
 	return callError("fcntl F_SETFD", err)
 }
 
-// Replace closes descriptor fd and makes it a copy of descriptor by that lives through the next exec.
-// The filters of a jail have no dup2 (dup(2)): F_DUPFD_CLOEXEC gives the lowest number that is free
-// (fcntl(2)).
+// Replace makes descriptor fd a copy of descriptor by that stays open across exec. It uses
+// F_DUPFD_CLOEXEC (fcntl(2)), since the filters of a jail do not allow dup2.
 func Replace(fd, by int) error {
 	if err := unix.Close(fd); err != nil {
 		return callError("close", err)
@@ -55,8 +53,8 @@ func Replace(fd, by int) error {
 	return ClearCloexec(fd)
 }
 
-// SetRlimit sets the soft and the hard limit of the calling process by the name that a plan gives it
-// (setrlimit(2)). A value above the present hard limit is lowered to it, since raising needs
+// SetRlimit sets a soft and hard limit of the calling process, by the plan's name of the resource
+// (setrlimit(2)). Values above the present hard limit are lowered to it, since raising it needs
 // CAP_SYS_RESOURCE.
 func SetRlimit(name string, soft, hard uint64) error {
 	resource, ok := rlimits[name]
@@ -104,8 +102,7 @@ func SetDumpable(on bool) error {
 	return callError("prctl PR_SET_DUMPABLE", unix.Prctl(unix.PR_SET_DUMPABLE, v, 0, 0, 0))
 }
 
-// LandlockABI returns the version of Landlock that the running kernel speaks, 1 or more
-// (landlock(7)).
+// LandlockABI returns the Landlock ABI version of the running kernel, 1 or more (landlock(7)).
 func LandlockABI() (int, error) {
 	const createRulesetVersion = 1
 	n, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, createRulesetVersion)
@@ -143,9 +140,8 @@ func MemFile(name string, content []byte) (*os.File, error) {
 	return f, nil
 }
 
-// seal makes an in-memory file read-only for good. The kernel refuses (EBUSY) while anything else
-// holds a page of the file, as its own batches of freshly written pages do on other processors for
-// a moment; it waits a tenth of a second itself, which is too short on a busy machine.
+// seal makes an in-memory file read-only for good. It retries EBUSY: the kernel itself can hold
+// freshly written pages for a moment, and its own wait of 0.1 s is too short on a busy machine.
 func seal(f *os.File) error {
 	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 	var err error
@@ -174,8 +170,8 @@ func KillChildren() bool {
 	return len(lists) > 0
 }
 
-// killChild kills a child by its number. The child may have been waited for meanwhile, and its
-// number may be another process's: so the parent is compared after the process was opened.
+// killChild kills the child pid. The PID may meanwhile belong to another process, so it opens a
+// pidfd and then checks the parent.
 func killChild(pid int) {
 	process, err := OpenProcess(pid)
 	if err != nil {
@@ -197,15 +193,15 @@ func ReapChildren() {
 	}
 }
 
-// AdoptOrphans makes the calling process the parent of what its children leave behind when they end
-// (prctl(2), PR_SET_CHILD_SUBREAPER).
+// AdoptOrphans makes the calling process a subreaper, which becomes the parent of orphaned
+// descendants (prctl(2), PR_SET_CHILD_SUBREAPER).
 func AdoptOrphans() error {
 	return callError("prctl PR_SET_CHILD_SUBREAPER",
 		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 }
 
-// NewSessionKeyring gives the calling process an empty session keyring (keyctl(2)). A kernel without
-// keyrings has none to take.
+// NewSessionKeyring gives the calling process an empty session keyring (keyctl(2)). It returns nil
+// on a kernel without keyrings.
 func NewSessionKeyring() error {
 	_, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0)
 	if errno == 0 || errno == unix.ENOSYS {
@@ -222,8 +218,8 @@ func DieWithParent() error {
 		unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0))
 }
 
-// OpenProcess returns a descriptor that stands for the process and for no later one of the same
-// number (pidfd_open(2)). It gives no way into it.
+// OpenProcess returns a pidfd of the process, which never refers to a later process with the same
+// PID (pidfd_open(2)).
 func OpenProcess(pid int) (*os.File, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -232,15 +228,15 @@ func OpenProcess(pid int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
-// Signal sends a signal to the process behind a descriptor of OpenProcess (pidfd_send_signal(2)).
-// One that has ended gets none, though another has its number by now.
+// Signal sends a signal to the process of a pidfd (pidfd_send_signal(2)). The error is ESRCH if it
+// has ended.
 func Signal(process *os.File, signal unix.Signal) error {
 	return control(process, func(fd int) error {
 		return callError("pidfd_send_signal", unix.PidfdSendSignal(fd, signal, nil, 0))
 	})
 }
 
-// control calls do with the descriptor of f, which stays open meanwhile and as it is.
+// control calls do with the descriptor of f, which stays open and in its mode meanwhile.
 func control(f syscall.Conn, do func(fd int) error) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -259,23 +255,22 @@ func HasEnded(process *os.File) (bool, error) {
 	return got != 0, err
 }
 
-// poll waits for events of a descriptor for so many milliseconds, or with -1 until there are some,
-// and returns those that there are (poll(2)).
+// poll waits for events of a descriptor, at most timeout milliseconds (-1 is forever), and returns
+// the events that occurred (poll(2)).
 func poll(fd uintptr, events int16, timeout int) (got int16, err error) {
 	p := []unix.PollFd{{Fd: int32(fd), Events: events}}
 	_, err = retried(func() (int, error) { return unix.Poll(p, timeout) })
 	return p[0].Revents, callError("poll", err)
 }
 
-// ProcStat returns a process's parent and when it started, in clock ticks since the host did
-// (proc_pid_stat(5)). The two numbers of a process and its start name it for good, since process
-// numbers are used again.
+// ProcStat returns the parent of a process and its start time in clock ticks since boot
+// (proc_pid_stat(5)). PID and start time identify a process for good; PIDs are reused.
 func ProcStat(pid int) (parent int, start uint64, err error) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0, 0, err
 	}
-	// The name, in parentheses, may hold anything, more of them included.
+	// The name is in parentheses and may contain parentheses.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	const state, ppid, starttime = 3, 4, 22
 	if len(fields) <= starttime-state {
@@ -299,13 +294,14 @@ func AwaitExit(process *os.File) error {
 	return err
 }
 
-// WaitForeign is AwaitExit, and then waits for the status of the process. known is false where the
-// kernel tells the status to the parent alone (before Linux 6.15), or its parent does not ask for it.
+// WaitForeign waits for the exit of a process and then for its status. known is false if the kernel
+// reports the status only to the parent (before Linux 6.15), or if the parent does not reap it in
+// time.
 func WaitForeign(process *os.File) (status unix.WaitStatus, known bool, err error) {
 	if err := AwaitExit(process); err != nil {
 		return 0, false, err
 	}
-	// The status is there once the parent has taken it.
+	// The status is available after the parent has reaped the process.
 	for range reapPatience {
 		info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
 		err := unix.IoctlPidfdInfo(int(process.Fd()), &info)
@@ -320,13 +316,13 @@ func WaitForeign(process *os.File) (status unix.WaitStatus, known bool, err erro
 	return 0, false, nil
 }
 
-// How long the parent of a foreign process may take to ask for its status.
+// WaitForeign waits up to reapPatience times reapEvery for the parent to reap the process.
 const reapPatience, reapEvery = 1000, 10 * time.Millisecond
 
-// SignalName is the name of a signal, as SIGKILL.
+// SignalName returns the name of a signal, such as SIGKILL.
 func SignalName(s unix.Signal) string { return unix.SignalName(s) }
 
-// SignalNumber is the signal of a name, with or without SIG, or 0.
+// SignalNumber returns the signal with a name, with or without SIG, or 0 if there is none.
 func SignalNumber(name string) unix.Signal {
 	name = strings.ToUpper(name)
 	if !strings.HasPrefix(name, "SIG") {
@@ -335,12 +331,11 @@ func SignalNumber(name string) unix.Signal {
 	return unix.SignalNum(name)
 }
 
-// OnEndingThread calls f on a thread that ends once f has returned, and returns the error of f. What
-// f does to its thread alone, as to enter a namespace (setns(2), unshare(2)), is gone with the
-// thread.
+// OnEndingThread calls f on a thread that ends after f has returned, and returns f's error. Changes
+// to the thread, such as entered namespaces (setns(2), unshare(2)), end with it.
 //
-// It is never the first thread of the process: the runtime keeps that one for as long as the process
-// lives, and /proc/self and all who look from outside see its namespaces.
+// It is never the main thread, which lives as long as the process and whose namespaces /proc/self
+// shows.
 func OnEndingThread(f func() error) error {
 	done := make(chan error, 1)
 	go endWith(func() { done <- f() })
@@ -349,14 +344,14 @@ func OnEndingThread(f func() error) error {
 
 // endWith calls f on a thread that ends with the calling goroutine.
 func endWith(f func()) {
-	// Never unlocked, but on the first thread.
+	// Unlocked only if it is the main thread.
 	runtime.LockOSThread()
 	if unix.Gettid() != unix.Getpid() {
 		f()
 		return
 	}
 	defer runtime.UnlockOSThread()
-	// While this goroutine holds the first thread, the other one has another thread.
+	// This goroutine holds the main thread, so the new goroutine gets another one.
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

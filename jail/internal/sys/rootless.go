@@ -13,9 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rootless reports whether this process is an ordinary user's who has the rights of root over a
-// user namespace and over nothing else: it has CAP_SYS_ADMIN, and is not root (user_namespaces(7)).
-// It is asked of the kernel once.
+// Rootless reports whether this process is an ordinary user's with capabilities over its own user
+// namespace only: it has CAP_SYS_ADMIN, and is not root (user_namespaces(7)). The result is cached.
 var Rootless = sync.OnceValue(func() bool {
 	if os.Geteuid() == 0 {
 		return false
@@ -26,29 +25,29 @@ var Rootless = sync.OnceValue(func() bool {
 		return false
 	}
 	text, err := os.ReadFile("/proc/self/uid_map")
-	// A process of the host may have been given the capability by a file: it has all ids.
+	// In the host's user namespace, where all ids are mapped, a file may have given the capability.
 	return err == nil && strings.Join(strings.Fields(string(text)), " ") != "0 0 4294967295"
 })
 
-// NamespaceCaps are what a user's daemon keeps, over its own namespace, for itself and for what
-// starts jails: mounts, id maps, the capability bounds of jails, files of its own that a tool has
-// closed to their owner; to look at a jail, to enter its mount namespace (setns(2)), and to end it.
+// NamespaceCaps are the capabilities that a user's daemon keeps in its own user namespace: for
+// mounts, id maps, the capability bounds of jails and files that a tool has made unreadable; and to
+// inspect a jail, enter its mount namespace (setns(2)) and kill it.
 var NamespaceCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID,
 	unix.CAP_SETPCAP, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE,
 	unix.CAP_FOWNER, unix.CAP_KILL, unix.CAP_SYS_PTRACE, unix.CAP_SYS_CHROOT}
 
-// NamespaceFlags make the two namespaces of a user's daemon (clone(2)).
+// NamespaceFlags are the flags of clone(2) for the namespaces of a user's daemon.
 const NamespaceFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS
 
-// OwnMounts lets nothing that is mounted in this process's mount namespace be seen elsewhere, nor
-// the other way round.
+// OwnMounts makes all mounts of this process's mount namespace private: no mount propagates in or
+// out.
 func OwnMounts() error {
 	return pathError("mount MS_PRIVATE", "/",
 		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 }
 
-// DropCapabilities takes every capability from all threads of the calling process, and what an exec
-// would give them back.
+// DropCapabilities drops all capabilities of all threads of the calling process, and prevents that
+// an exec gives them back.
 func DropCapabilities() error {
 	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT,
 		unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0); errno != 0 {
@@ -72,9 +71,8 @@ func NewTmpfs(bytes, inodes int64) (*os.File, error) {
 		fmt.Sprintf("size=%d", bytes), fmt.Sprintf("nr_inodes=%d", inodes), "mode=0700")
 }
 
-// HasUserXattrs reports whether files of the file system of dir, which may be open with O_PATH,
-// take attributes of users, with which an overlay of a user marks what it did. A tmpfs does from
-// Linux 6.6 on.
+// HasUserXattrs reports whether the file system of dir supports user.* extended attributes, which a
+// user's overlay needs. tmpfs has them since Linux 6.6. dir may be open with O_PATH.
 func HasUserXattrs(dir *os.File) (bool, error) {
 	err := unix.Setxattr(fdPath(dir), "user.probe", []byte("y"), 0)
 	if errors.Is(err, unix.EOPNOTSUPP) {
@@ -86,14 +84,13 @@ func HasUserXattrs(dir *os.File) (bool, error) {
 	return err == nil, pathError("fsetxattr", dir.Name(), err)
 }
 
-// DetachMount takes a mount away from where it is attached, whatever its name is; who has it open
-// keeps it.
+// DetachMount lazily unmounts mount, whatever its path is. Open files keep it alive.
 func DetachMount(mount *os.File) error {
 	return pathError("umount2", mount.Name(), unix.Unmount(fdPath(mount), unix.MNT_DETACH))
 }
 
-// TryNamespaces makes the namespaces of a user's daemon and leaves nothing of them. That of mounts
-// is made with rights over the first.
+// TryNamespaces returns nil if the namespaces of a user's daemon can be made. It leaves nothing
+// behind.
 func TryNamespaces() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

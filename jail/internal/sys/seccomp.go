@@ -21,8 +21,9 @@ const (
 )
 
 // LoadFilter puts a seccomp filter on every thread of the calling process (seccomp(2)).
-// The bytes are struct sock_filter instructions, as seccomp_export_bpf(3) writes them. It asks for no
-// flag but the one that gVisor has, too: a thread that cannot take the filter is then the result.
+// The bytes are struct sock_filter instructions, as seccomp_export_bpf(3) writes them. It uses only
+// the flag that gVisor has too, for which the result is the id of a thread that cannot take the
+// filter.
 func LoadFilter(program []byte) error {
 	thread, err := loadFilter(program, unix.SECCOMP_FILTER_FLAG_TSYNC)
 	if err == nil && thread != 0 {
@@ -31,8 +32,8 @@ func LoadFilter(program []byte) error {
 	return err
 }
 
-// LoadListenedFilter is LoadFilter for a filter that reports calls, and returns its listener
-// (seccomp_unotify(2)). A process has one at most.
+// LoadListenedFilter is LoadFilter for a filter that reports calls to a listener, which it returns
+// (seccomp_unotify(2)). A process can have only one.
 func LoadListenedFilter(program []byte) (*os.File, error) {
 	fd, err := loadFilter(program, filterFlags|listenerFlags)
 	if err != nil {
@@ -41,10 +42,10 @@ func LoadListenedFilter(program []byte) (*os.File, error) {
 	return os.NewFile(fd, "seccomp listener"), nil
 }
 
-// NoNewPrivsOption is the option of prctl(2) by which a thread gives up what an exec could give it.
+// NoNewPrivsOption is the option of prctl(2) for no_new_privs.
 const NoNewPrivsOption = unix.PR_SET_NO_NEW_PRIVS
 
-// NoNewPrivs does that for the calling thread.
+// NoNewPrivs sets no_new_privs for the calling thread.
 func NoNewPrivs() error {
 	return callError("prctl PR_SET_NO_NEW_PRIVS", unix.Prctl(NoNewPrivsOption, 1, 0, 0, 0))
 }
@@ -71,9 +72,8 @@ func loadFilter(program []byte, flags uintptr) (uintptr, error) {
 	return fd, nil
 }
 
-// SeccompFlags returns nil if the kernel can put a filter on all threads of a process at once, with
-// a listener whose callers wait. It asks with no filter at all: a kernel that can gets as far as
-// reading it, and finds that it is not there.
+// SeccompFlags returns nil if the kernel supports the flags of LoadListenedFilter. It passes a nil
+// filter: a kernel that knows the flags fails with EFAULT.
 func SeccompFlags() error {
 	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
 		filterFlags|listenerFlags, 0)
@@ -86,7 +86,7 @@ func SeccompFlags() error {
 	return callError("seccomp SECCOMP_SET_MODE_FILTER", errno)
 }
 
-// SeccompAction returns nil if the kernel knows the action of a filter (seccomp(2),
+// SeccompAction returns nil if the kernel supports a filter action (seccomp(2),
 // SECCOMP_GET_ACTION_AVAIL).
 func SeccompAction(action uint32) error {
 	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0,
@@ -105,14 +105,13 @@ const (
 	SeccompKillProcess = unix.SECCOMP_RET_KILL_PROCESS
 )
 
-// AwaitNoReader waits until nobody has the read end of a pipe open any more, of which f is the write
-// end.
+// AwaitNoReader waits until the read end of a pipe is closed everywhere. f is the write end.
 func AwaitNoReader(f *os.File) error {
 	_, err := poll(f.Fd(), 0, -1)
 	return err
 }
 
-// HungUp reports whether nobody is left at the other end of fd.
+// HungUp reports whether the other end of fd is closed (POLLHUP).
 func HungUp(fd uintptr) bool {
 	got, err := poll(fd, 0, 0)
 	return err == nil && got&unix.POLLHUP != 0

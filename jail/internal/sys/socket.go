@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxFiles is the most descriptors that one message carries.
+// MaxFiles is the maximum number of descriptors in one message.
 const MaxFiles = 48
 
 // SocketPair returns two connected stream sockets, close-on-exec and non-blocking, so that
@@ -34,8 +34,8 @@ func NewSocket(fd int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// Inherited wraps an inherited descriptor of any kind, which no program that is started gets. A socket
-// becomes non-blocking.
+// Inherited wraps an inherited descriptor of any kind. It sets close-on-exec, and non-blocking mode
+// on a socket.
 func Inherited(fd int, name string) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -48,18 +48,19 @@ func Inherited(fd int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), callError("fcntl FD_CLOEXEC", err)
 }
 
-// ShutdownRead ends the receiving side of a socket: what is queued is still read, and then its end.
+// ShutdownRead shuts down the receiving side of a socket: queued data can still be read, then end
+// of file follows.
 func ShutdownRead(f *os.File) error { return shutdown(f, unix.SHUT_RD) }
 
-// ShutdownWrite ends the sending side of a socket.
+// ShutdownWrite shuts down the sending side of a socket.
 func ShutdownWrite(f *os.File) error { return shutdown(f, unix.SHUT_WR) }
 
 func shutdown(f *os.File, how int) error {
 	return control(f, func(fd int) error { return callError("shutdown", unix.Shutdown(fd, how)) })
 }
 
-// SendWithFiles writes the first bytes of p together with the descriptors of files (SCM_RIGHTS) and
-// returns how many bytes went.
+// SendWithFiles writes p, or its first bytes, with the descriptors of files (SCM_RIGHTS). It
+// returns the number of bytes written.
 func SendWithFiles(f *os.File, p []byte, files []*os.File) (int, error) {
 	fds := make([]int, len(files))
 	for i, file := range files {

@@ -1,5 +1,5 @@
-// Package sys is the only place of the jail zone that makes raw system calls, so that
-// each of them retries EINTR, names what it was doing to what, and can be reviewed in one sitting.
+// Package sys makes all raw system calls of the packages under jail, so that each retries EINTR,
+// has errors that name the call and its object, and can be reviewed in one place.
 package sys
 
 import (
@@ -32,7 +32,7 @@ func retried[T any](f func() (T, error)) (got T, err error) {
 	return got, err
 }
 
-// opened is the file of a descriptor that a call opened, or the error of the call.
+// opened returns the descriptor fd of a call as a file, or the call's error.
 func opened(fd int, op, name string, err error) (*os.File, error) {
 	if err != nil {
 		return nil, pathError(op, name, err)
@@ -59,21 +59,21 @@ func atError(op string, dir *os.File, name string, err error) error {
 // callError wraps err with the name of the system call, or returns nil.
 func callError(call string, err error) error { return os.NewSyscallError(call, err) }
 
-// NotThere reports whether err says that the kernel has no such call, or not with such arguments.
+// NotThere reports whether err says that the kernel lacks the call or does not support its
+// arguments.
 func NotThere(err error) bool {
 	return isAny(err, syscall.ENOSYS, syscall.EINVAL, syscall.EOPNOTSUPP, syscall.ENODEV)
 }
 
-// Forbidden reports whether err says that this process may not make a call that the kernel has: a
-// security module or a container's filter is in the way.
+// Forbidden reports whether err is EPERM or EACCES: the kernel has the call, but a security module
+// or a container's filter forbids it.
 func Forbidden(err error) bool { return isAny(err, syscall.EPERM, syscall.EACCES) }
 
 func isAny(err error, all ...syscall.Errno) bool {
 	return slices.ContainsFunc(all, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
-// HasFilesystem returns nil if the kernel has a file system of that name, or could load it
-// (fsopen(2)).
+// HasFilesystem returns nil if the kernel has or can load the file system type name (fsopen(2)).
 func HasFilesystem(name string) error {
 	c, err := openContext(name, name)
 	if err == nil {

@@ -20,22 +20,20 @@ import (
 // (user_namespaces(7)).
 type IDMap struct{ Inside, Host, Size uint32 }
 
-// A UserNS is a user namespace that is to be made.
+// A UserNS describes a user namespace to make.
 type UserNS struct {
 	UIDs, GIDs []IDMap
-	// Owner is the user of the host, by its id, to whom the kernel charges what is counted in the
-	// namespace: signals that wait, inotify instances and whatever else is counted up the chain of
-	// namespaces. It is charged to nobody else. nil is the caller's own.
+	// Owner is the host uid that owns the namespace, to which the kernel charges pending signals,
+	// inotify instances and other counts of the namespace. nil is the caller's uid.
 	Owner *uint32
-	// Counts are bounds of the namespace itself, by their names in /proc/sys/user, without "max_".
-	// A kernel that does not count a thing has no such file, and gives nobody the thing.
+	// Counts are limits of the namespace, by their names in /proc/sys/user without "max_". A
+	// missing file is skipped: such a kernel does not have these objects.
 	Counts map[string]int64
 }
 
-// NewUserNS makes a user namespace that no process is in, for id-mapped mounts and for a jail to
-// join. A namespace needs a process to be made by: it is a copy of this one that is killed as soon
-// as the namespace has its maps. A caller must be root, or a user with rights over its own
-// namespace.
+// NewUserNS makes a user namespace without processes, for id-mapped mounts and for a jail to join.
+// A forked copy of this process makes it and is killed when the id maps are written. The caller
+// must be root, or have capabilities over its own user namespace.
 func NewUserNS(u UserNS) (*os.File, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -56,7 +54,7 @@ func NewUserNS(u UserNS) (*os.File, error) {
 	return ns, err
 }
 
-// endCopy ends what idleFork made. The copy ends with this thread, and nobody else may wait for it.
+// endCopy kills and reaps a copy that idleFork made.
 func endCopy(pid int) error {
 	if err := callError("kill", unix.Kill(pid, unix.SIGKILL)); err != nil {
 		return err
@@ -92,7 +90,7 @@ func formatIDMap(all []IDMap) []byte {
 	return []byte(b.String())
 }
 
-// UserNSOwner returns who owns the user namespace of a process, as an id of the host (ioctl_ns(2)).
+// UserNSOwner returns the host uid that owns the user namespace of a process (ioctl_ns(2)).
 func UserNSOwner(pid int) (uint32, error) {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
 	if err != nil {
@@ -107,23 +105,23 @@ func ownerOf(ns *os.File) (uint32, error) {
 	return owner, pathError("ioctl NS_GET_OWNER_UID", ns.Name(), err)
 }
 
-// copySteps are what a copy of this process does before it waits to be killed. All of it lies in
-// memory before the fork: the copy has no Go runtime to make anything with.
+// copySteps holds the arguments of all calls that a forked copy makes before it waits to be killed.
+// They are prepared before the fork, since the copy cannot use the Go runtime.
 type copySteps struct {
-	// Namespaces that it makes (unshare(2)).
+	// Flags of unshare(2).
 	flags uintptr
 	owned bool
-	// The user that it is when it makes them, where owned.
+	// The effective uid for unshare, if owned is set.
 	owner  uintptr
 	header unix.CapUserHeader
-	// That it keeps for that.
+	// The capabilities that unshare needs.
 	caps [2]unix.CapUserData
 	// A proc file system, for counts.
 	proc   int
 	counts []countStep
-	// Where it says how far it has come.
+	// Descriptor to which the copy reports its progress.
 	report int
-	// The step and, if it failed, why.
+	// The report: the step, and the errno if it failed.
 	said [2]byte
 }
 
@@ -139,14 +137,14 @@ const (
 	stepOwner
 	stepCapabilities
 	stepNamespaces
-	// And on, one for each.
+	// From here on one step for each count.
 	stepCounts
 )
 
 func stepsOf(u UserNS) (steps *copySteps, done func(), err error) {
 	steps, done = &copySteps{flags: unix.CLONE_NEWUSER, proc: -1}, func() {}
 	if u.Owner != nil {
-		// By which setresuid means: as it is.
+		// setresuid takes -1 as "unchanged".
 		if *u.Owner == math.MaxUint32 {
 			return nil, nil, errors.New("user namespace: its owner is no user")
 		}
@@ -170,8 +168,8 @@ func stepsOf(u UserNS) (steps *copySteps, done func(), err error) {
 	return steps, done, nil
 }
 
-// openProc opens a proc file system whose bounds can be written: the host's, or where a container
-// manager has made its /proc/sys read-only, one that nobody else sees.
+// openProc opens a proc file system with writable /proc/sys/user: the host's, or a private one if a
+// container manager has made /proc/sys read-only.
 func openProc() (*os.File, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs("/proc/sys", &st); err != nil {
@@ -187,9 +185,9 @@ func openProc() (*os.File, error) {
 	return proc, nil
 }
 
-// idleFork forks and returns when the copy has made its steps. The copy waits to be killed and
-// sends no signal when it ends, so nobody but the caller needs to know of it. Signals are blocked
-// around the fork: no handler of the Go runtime may run in the copy.
+// idleFork forks, waits until the copy has made its steps and returns its PID. The copy then waits
+// to be killed, and sends no SIGCHLD when it ends. Signals are blocked around the fork: no handler
+// of the Go runtime may run in the copy.
 func idleFork(steps *copySteps) (int, error) {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
@@ -233,7 +231,7 @@ func blocked(fork func() (uintptr, unix.Errno)) (int, error) {
 	return int(pid), nil
 }
 
-// reported reads what the copy says.
+// reported reads the copy's report and returns the error of a failed step.
 func (c *copySteps) reported(from int) error {
 	var said [2]byte
 	n, err := retried(func() (int, error) { return unix.Read(from, said[:]) })
@@ -268,9 +266,9 @@ func rawIdleFork(c *copySteps, parent uintptr) (uintptr, unix.Errno) {
 		return pid, errno
 	}
 	c.said[0], c.said[1] = rawSteps(c)
-	// If the thread that made it ends first, so does the copy. A change of ids takes that back.
+	// The copy ends with the thread that made it. A change of ids resets this.
 	unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0, 0)
-	// And if it has ended already, nobody else would end the copy.
+	// If that thread has ended already, nothing else would kill the copy.
 	if now, _, _ := unix.RawSyscall6(unix.SYS_GETPPID, 0, 0, 0, 0, 0, 0); now != parent {
 		unix.RawSyscall6(unix.SYS_EXIT_GROUP, 0, 0, 0, 0, 0, 0)
 	}
@@ -281,7 +279,7 @@ func rawIdleFork(c *copySteps, parent uintptr) (uintptr, unix.Errno) {
 	}
 }
 
-// rawSteps makes the steps, and returns the one that failed and why.
+// rawSteps makes the calls. It returns the failed step and its errno.
 //
 //go:norace
 //go:nosplit
@@ -322,11 +320,11 @@ func rawSteps(c *copySteps) (step, why byte) {
 	return stepDone, 0
 }
 
-// forkedFsopen opens a context of a proc in a child of the calling thread, which shares its
-// descriptors, and returns it.
+// forkedFsopen opens an fsopen(2) context of a proc in a child of the calling thread, which shares
+// its descriptors, and returns its number.
 func forkedFsopen() (int, error) {
 	var pipe [2]int
-	// The child has the write end, too, and may end without a word.
+	// Non-blocking, since the child has the write end too and may end without a report.
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return 0, callError("pipe2", err)
 	}
@@ -350,7 +348,8 @@ func forkedFsopen() (int, error) {
 	return int(binary.NativeEndian.Uint32(text)), nil
 }
 
-// rawFsopen must not be split, raced or preempted, as rawIdleFork.
+// rawFsopen runs in a child without a Go runtime, as rawIdleFork: it must not be split, raced or
+// preempted.
 //
 //go:norace
 //go:nosplit

@@ -7,19 +7,19 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// maxAdmin bounds what an operation takes, in bytes.
+// maxAdmin is the maximum size of an operation's input in bytes.
 const maxAdmin = 64 << 20
 
 // admin are the owner's operations on the database.
 type admin struct {
-	// parts is what has come of an operation, by its id.
+	// parts holds the input received so far, by the id of the operation.
 	parts map[uint64][]byte
-	// waiting are the operations that wait for the end of a transaction.
+	// waiting are complete operations that wait for the end of the guest's transaction.
 	waiting []agent.Admin
 }
 
-// administer takes a part of an operation, and carries out the operation once all of it is there
-// and the guest is in no transaction.
+// administer receives a part of an operation. It runs the operation when its input is complete and
+// the guest is in no transaction.
 func (h *Host) administer(a agent.Admin) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -42,7 +42,7 @@ func (h *Host) administer(a agent.Admin) {
 	h.operate()
 }
 
-// operate carries out the operations that wait, if the guest is in no transaction. h.mu is held.
+// operate runs the waiting operations if the guest is in no transaction. h.mu is held.
 func (h *Host) operate() {
 	if h.work != nil {
 		return
@@ -54,7 +54,7 @@ func (h *Host) operate() {
 	h.admin.waiting = nil
 }
 
-// operation carries out one operation and returns its result. h.mu is held.
+// operation runs one operation and returns its result. h.mu is held.
 func (h *Host) operation(a agent.Admin) (result any, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), h.o.Deadline)
 	defer cancel()
@@ -65,7 +65,7 @@ func (h *Host) operation(a agent.Admin) (result any, err error) {
 	return result, err
 }
 
-// result reports the result of an operation, in parts.
+// result sends the result of an operation to jail-agentd, in parts.
 func (h *Host) result(id uint64, result any, err error) {
 	var text []byte
 	if err == nil {

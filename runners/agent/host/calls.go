@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// maxCalls is how many calls wait for jail-agentd at one time.
+	// maxCalls is the maximum number of calls that wait for jail-agentd.
 	maxCalls = 64
-	// maxAhead is how many replies of a call wait for the guest to read them.
+	// maxAhead is the number of replies of one call that are buffered for the guest.
 	maxAhead = 64
 )
 
-// calls are those that wait for replies of jail-agentd.
+// calls holds the calls that wait for replies of jail-agentd.
 type calls struct {
 	mu   sync.Mutex
 	last uint64
 	open map[uint64]*pending
 }
 
-// A pending is a call that waits.
+// A pending is a call that waits for replies.
 type pending struct {
 	id      uint64
 	replies chan agent.Reply
@@ -56,7 +56,8 @@ func (c *calls) remove(p *pending) {
 	delete(c.open, p.id)
 }
 
-// reply gives a reply to its call. It waits for a guest that reads slowly.
+// reply passes a reply to its call. It blocks while the call's buffer is full. A reply to an
+// unknown call is dropped.
 func (c *calls) reply(r agent.Reply) {
 	c.mu.Lock()
 	p := c.open[r.ID]
@@ -70,9 +71,10 @@ func (c *calls) reply(r agent.Reply) {
 	}
 }
 
-// An Answer is what a call returns: the guest reads it to its end, and closes it.
+// An Answer is the result of a call, which the guest reads and then closes.
 type Answer struct {
-	// Stream says that the answer is a stream of server-sent events, else it is one JSON object.
+	// Stream says that the answer is a stream of server-sent events. Otherwise it is one JSON
+	// object.
 	Stream bool
 
 	text bytes.Reader
@@ -81,7 +83,7 @@ type Answer struct {
 	close func()
 }
 
-// Read reads some of the answer. It waits for what has not come yet.
+// Read implements io.Reader. It waits for the next part of the answer.
 func (a *Answer) Read(b []byte) (int, error) {
 	for a.text.Len() == 0 {
 		if a.more == nil {
@@ -100,7 +102,7 @@ func (a *Answer) Read(b []byte) (int, error) {
 	return a.text.Read(b)
 }
 
-// Close says that no more of the answer is read.
+// Close ends the call. Further replies are dropped.
 func (a *Answer) Close() error {
 	if a.close != nil {
 		a.close()
@@ -109,14 +111,14 @@ func (a *Answer) Close() error {
 	return nil
 }
 
-// answerOf is the answer of a call that has a result or an error already.
+// answerOf returns the answer of a call whose result or error is known.
 func answerOf(result any, err error) *Answer {
 	a := &Answer{}
 	a.text.Reset(envelope(result, err))
 	return a
 }
 
-// envelope is the JSON of an answer.
+// envelope returns {"result": …}, or {"error": …} if err is not nil.
 func envelope(result any, err error) []byte {
 	var of any = struct {
 		Result any `json:"result"`

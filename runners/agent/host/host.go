@@ -23,22 +23,22 @@ import (
 )
 
 const (
-	// grace is how long a guest may take to end an event whose time is over, and to end when it was
-	// asked to sleep, before the process ends.
+	// grace is the time after a deadline within which the guest must end its event, or itself when
+	// it was asked to sleep, before the process is ended.
 	grace = time.Second
-	// toSleep is how long a guest may take to end when it was asked to.
+	// toSleep is the time within which a guest must end after it was asked to sleep.
 	toSleep = 5 * time.Second
 	// maxUnsynced is how long a commit may wait for others to share a sync with.
 	maxUnsynced = 10 * time.Millisecond
-	// maxLeft bounds what one Ready says of effects that are left, in bytes.
+	// maxLeft bounds the Left of one Ready in bytes.
 	maxLeft = agent.MaxFrame / 8
 )
 
-// Options say what a host is for.
+// Options are the parameters of New.
 type Options struct {
 	// ID is agent:USER:NAME.
 	ID string
-	// Bindings are those that the guest has.
+	// Bindings are the names of the bindings that the guest may call.
 	Bindings []string
 	// Dir is the directory of the database, of at most Size bytes.
 	Dir  string
@@ -54,22 +54,22 @@ type Options struct {
 	// Event is called with AGENT/SEQ before the guest gets an event, and with an empty text when the
 	// guest has ended it. It may be nil.
 	Event func(name string)
-	// Exit ends the process. It is called from any goroutine when the guest does not end in time,
-	// or nobody is there any more to report to.
+	// Exit ends the process. It is called from any goroutine if the guest does not end in time, or
+	// if jail-agentd can no longer be reached.
 	Exit func(code int)
 }
 
-// A Host is for one guest. Its methods may be called from several goroutines.
+// A Host serves one guest. Its methods may be called from several goroutines.
 type Host struct {
 	o     Options
 	out   *agent.Writer
 	inbox inbox
 	calls calls
 
-	// mu guards what follows, and is held while a statement runs.
+	// mu guards the fields below, and is held while an SQL statement runs.
 	mu    sync.Mutex
 	store *store.Store
-	// work is what the guest works on, nil for nothing.
+	// work is the guest's present event or transaction, or nil.
 	work *work
 	// done are the events whose commits are not on the disk yet.
 	done []agent.Effects
@@ -99,7 +99,7 @@ func New(ctx context.Context, o Options) (*Host, error) {
 	return h, nil
 }
 
-// ready reports what is committed, and the effects that are left of it.
+// ready sends Ready: the last committed event, and the effects that are not settled.
 func (h *Host) ready(ctx context.Context) error {
 	left, err := h.store.Left(ctx)
 	if err != nil {
@@ -127,7 +127,7 @@ func (h *Host) ready(ctx context.Context) error {
 	return nil
 }
 
-// Wake waits for the reason why the agent was woken, which comes before anything else.
+// Wake waits for the Wake, which is the first order of jail-agentd.
 func (h *Host) Wake() (agent.Wake, error) {
 	w := h.inbox.wakes()
 	if w == nil {
@@ -136,7 +136,7 @@ func (h *Host) Wake() (agent.Wake, error) {
 	return *w, nil
 }
 
-// read takes the orders until jail-agentd is gone.
+// read handles the orders until the connection to jail-agentd ends.
 func (h *Host) read() {
 	in := agent.NewReader(h.o.In)
 	for {
@@ -163,25 +163,25 @@ func (h *Host) read() {
 	h.o.Exit(1)
 }
 
-// report sends a report. A host that nobody hears ends.
+// report sends a report. If that fails, it ends the process.
 func (h *Host) report(r agent.Report) {
 	if err := h.out.Write(r); err != nil {
 		h.o.Exit(1)
 	}
 }
 
-// complain reports a line of the host's own.
+// complain sends a log line of the host itself.
 func (h *Host) complain(message string) {
 	h.report(agent.Report{Log: &agent.Log{Level: "error", Message: message}})
 }
 
-// A work is what the guest works on: an event or, where it uses its database outside of one, a
-// transaction that the next Wait commits.
+// A work is the guest's present event, or a transaction outside of an event, which the next Wait
+// commits.
 type work struct {
 	event  *agent.Event // nil outside of an event
 	ctx    context.Context
 	cancel context.CancelFunc
-	// killer ends the process if the guest does not end its event.
+	// killer ends the process if the guest does not end its event in time.
 	killer *time.Timer
 
 	effects []agent.Effect
@@ -191,7 +191,7 @@ type work struct {
 	failed *agent.Error
 }
 
-// onEvent returns what the guest works on if that is an event, else nil. h.mu is held.
+// onEvent returns the present work if it is an event, else nil. h.mu is held.
 func (h *Host) onEvent() *work {
 	if h.work == nil || h.work.event == nil {
 		return nil
@@ -199,7 +199,7 @@ func (h *Host) onEvent() *work {
 	return h.work
 }
 
-// begin makes e what the guest works on. h.mu is held.
+// begin starts the work on e. e is nil outside of an event. h.mu is held.
 func (h *Host) begin(e *agent.Event) *work {
 	w := &work{event: e}
 	w.ctx, w.cancel = context.WithTimeout(context.Background(), h.o.Deadline)
@@ -213,7 +213,7 @@ func (h *Host) begin(e *agent.Event) *work {
 	return w
 }
 
-// end ends the work. h.mu is held.
+// end clears the work and stops its timers. h.mu is held.
 func (h *Host) end() {
 	h.work.cancel()
 	if h.work.killer != nil {
@@ -225,7 +225,7 @@ func (h *Host) end() {
 	h.work = nil
 }
 
-// kill ends the process, since the guest does not end the event w.
+// kill ends the process if the guest still works on w.
 func (h *Host) kill(w *work) {
 	flushed := make(chan bool)
 	go func() {
@@ -251,7 +251,7 @@ func (h *Host) kill(w *work) {
 	h.o.Exit(1)
 }
 
-// fail rolls the work back and, of an event, reports it. h.mu is held.
+// fail rolls the work back. If it is an event, fail reports that it has failed. h.mu is held.
 func (h *Host) fail(why *agent.Error) {
 	w := h.work
 	h.end()
@@ -271,7 +271,7 @@ func (h *Host) fail(why *agent.Error) {
 	h.complain("what was written outside of an event is lost: " + why.Message)
 }
 
-// commit commits the work. With an error it is still to be failed. h.mu is held.
+// commit commits the work. If it returns an error, the caller must call fail. h.mu is held.
 func (h *Host) commit() *agent.Error {
 	w := h.work
 	if w.failed != nil {
@@ -300,8 +300,8 @@ func (h *Host) commit() *agent.Error {
 	return nil
 }
 
-// committed reports the events that are committed, at once if no other is at hand to share the sync
-// with. h.mu is held.
+// committed syncs and reports the committed events: at once if no event is queued, else within
+// maxUnsynced, to share the sync. h.mu is held.
 func (h *Host) committed() {
 	switch {
 	case !h.inbox.hasEvent():
@@ -315,7 +315,7 @@ func (h *Host) committed() {
 	}
 }
 
-// flush puts what is committed on the disk, and reports it. h.mu is held.
+// flush syncs all commits to disk and reports their events as done. h.mu is held.
 func (h *Host) flush() {
 	if err := h.store.Sync(); err != nil {
 		h.complain("the database cannot be put on the disk: " + err.Error())
@@ -328,7 +328,7 @@ func (h *Host) flush() {
 	h.done = nil
 }
 
-// A Next is what Wait returns.
+// A Next is the result of Wait.
 type Next struct {
 	Type  string       `json:"type"`
 	Wake  *agent.Wake  `json:"wake,omitempty"`
@@ -343,11 +343,11 @@ const (
 	nextNone  = "none"
 )
 
-// maxWait bounds a wait.
+// maxWait is the maximum duration of one Wait.
 const maxWait = 30 * time.Second
 
-// Wait returns what comes next for the guest, and waits for it at most d. An event that the guest
-// has not committed has failed.
+// Wait returns the next event or request for the guest, and waits for it at most d. If the guest
+// has not committed its previous event, that event has failed.
 func (h *Host) Wait(d time.Duration) Next {
 	if h.o.Once {
 		return Next{Type: nextNone}
@@ -385,7 +385,7 @@ func (h *Host) Wait(d time.Duration) Next {
 	}
 }
 
-// ended ends the work of a guest that asks for more. h.mu is held.
+// ended ends the previous work when the guest calls Wait. h.mu is held.
 func (h *Host) ended() {
 	if h.work.event != nil {
 		h.fail(cmp.Or(h.work.failed, agent.Errorf(agent.ErrFailed,
@@ -399,7 +399,8 @@ func (h *Host) ended() {
 	h.flush()
 }
 
-// Close ends what the guest has left, with the reason why it ended, and closes the database.
+// Close fails an event that the guest left uncommitted and closes the database. why is the reason
+// why the guest ended.
 func (h *Host) Close(asked bool, why string) error {
 	if h.o.Once {
 		return nil

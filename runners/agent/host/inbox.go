@@ -7,7 +7,7 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// An inbox holds what waits for the guest.
+// An inbox queues the orders for the guest.
 type inbox struct {
 	mu    sync.Mutex
 	queue []Next
@@ -15,10 +15,10 @@ type inbox struct {
 	// sleep says that jail-agentd asked for the end of the guest, failed that an event has failed,
 	// after which the guest gets no other.
 	sleep, failed bool
-	// asleep says that the guest was asked to end.
+	// asleep says that the guest has been told to end.
 	asleep bool
 	closed bool
-	// changed has a token when something has come.
+	// changed receives a value when something has arrived.
 	changed chan struct{}
 }
 
@@ -54,7 +54,7 @@ func (b *inbox) tell() {
 	}
 }
 
-// next returns what comes next, and waits for it at most d.
+// next returns the next item for the guest and waits for it at most d. It reports false on timeout.
 func (b *inbox) next(d time.Duration) (Next, bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -85,7 +85,7 @@ func (b *inbox) take() (Next, bool) {
 	return n, true
 }
 
-// wakes waits for the first wake, and returns nil if there is none any more.
+// wakes waits for the first Wake. It returns nil if none can come any more.
 func (b *inbox) wakes() *agent.Wake {
 	for {
 		b.mu.Lock()

@@ -22,7 +22,7 @@ const (
 // A method answers one call of the guest.
 type method func(h *Host, params json.RawMessage) (any, error)
 
-// with is the method that reads its parameters for do.
+// with returns the method that decodes its parameters and calls do.
 func with[T any](do func(h *Host, p T) (any, error)) method {
 	return func(h *Host, params json.RawMessage) (any, error) {
 		var p T
@@ -33,7 +33,7 @@ func with[T any](do func(h *Host, p T) (any, error)) method {
 	}
 }
 
-// methods are those that the host answers, by binding. jail-agentd answers those in forwarded.
+// methods are the methods that the host answers itself, by binding and name.
 var methods = map[string]map[string]method{
 	agent.PubSub: {
 		"send":           with(send),
@@ -72,7 +72,7 @@ var forwarded = map[string]map[string]bool{
 		"gatekeepers": false, "gateRead": false, "gatePropose": false},
 }
 
-// Call makes a call of the guest. params are a JSON object, or nothing.
+// Call makes a call of the guest and returns its answer. params is a JSON object or empty.
 func (h *Host) Call(binding, name string, params []byte) *Answer {
 	if h.o.Once {
 		return h.callOnce(binding, name, params)
@@ -97,7 +97,7 @@ func (h *Host) Call(binding, name string, params []byte) *Answer {
 	return h.forward(binding, name, params, stream)
 }
 
-// bounded returns the parameters of a call, of at most so many bytes: without any an empty object.
+// bounded returns params, or {} if empty. More than most bytes are an error.
 func bounded(params []byte, most int) ([]byte, error) {
 	if len(params) > most {
 		return nil, agent.Errorf(agent.ErrTooLarge, "the parameters have %d bytes, more than %d",
@@ -109,7 +109,7 @@ func bounded(params []byte, most int) ([]byte, error) {
 	return params, nil
 }
 
-// printable is a name of the guest's in a message.
+// printable returns a name that the guest chose in a form for messages.
 func printable(name string) string {
 	const most = 64
 	if len(name) > most {
@@ -118,7 +118,7 @@ func printable(name string) string {
 	return fmt.Sprintf("%q", name)
 }
 
-// readOne reads the parameters of a method that takes one value of any type, called name.
+// readOne returns the one parameter, name, of a method that takes a value of any type.
 func readOne(params json.RawMessage, name string) (json.RawMessage, error) {
 	var p map[string]json.RawMessage
 	if err := agent.Params(params, &p); err != nil {
@@ -139,7 +139,7 @@ func badParams(format string, args ...any) *agent.Error {
 	return agent.Errorf(agent.ErrParams, "parameters: "+format, args...)
 }
 
-// forward has jail-agentd answer a call.
+// forward sends a call to jail-agentd and returns the answer.
 func (h *Host) forward(binding, name string, params []byte, stream bool) *Answer {
 	var object map[string]json.RawMessage
 	if err := agent.Params(params, &object); err != nil {
@@ -188,7 +188,7 @@ func (h *Host) forward(binding, name string, params []byte, stream bool) *Answer
 	return a
 }
 
-// whole is the JSON of an answer that comes in any number of replies.
+// whole joins the replies of next into the JSON of one answer.
 func whole(next func() (agent.Reply, error)) []byte {
 	var text []byte
 	for {
@@ -207,7 +207,8 @@ func whole(next func() (agent.Reply, error)) []byte {
 	return envelope(json.RawMessage(text), nil)
 }
 
-// streamed is the next part of a stream of server-sent events. An error is an event, too.
+// streamed returns the next part of a stream of server-sent events. It turns an error into an
+// event.
 func streamed(next func() (agent.Reply, error)) ([]byte, error) {
 	r, err := next()
 	if err != nil {
@@ -270,7 +271,7 @@ type id struct {
 	ID string `json:"id"`
 }
 
-// options are those of a message.
+// options are the options of a message.
 type options struct {
 	To      string `json:"to"`
 	Type    string `json:"type"`
@@ -367,7 +368,7 @@ func setAlarm(h *Host, p struct {
 	return nothing{}, err
 }
 
-// maxAlarm is how far away an alarm may be.
+// maxAlarm is the maximum time until an alarm.
 const maxAlarm = 10 * 365 * 24 * time.Hour
 
 func clearAlarm(h *Host, p struct {
@@ -443,7 +444,7 @@ func checkpoint(h *Host, p struct {
 	return nothing{}, nil
 }
 
-// failEvent is the guest's own word that it could not handle the event.
+// failEvent is the method by which the guest reports that it could not handle the event.
 func failEvent(h *Host, p struct {
 	Seq     uint64 `json:"seq"`
 	Message string `json:"message"`
@@ -457,7 +458,8 @@ func failEvent(h *Host, p struct {
 	return nothing{}, nil
 }
 
-// inStore runs f in the transaction of what the guest works on, which the first statement begins.
+// inStore runs f in the transaction of the present work. The first statement begins the
+// transaction.
 func (h *Host) inStore(f func(w *work) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -491,7 +493,7 @@ func exec(h *Host, p struct {
 	return nothing{}, err
 }
 
-// A statement is what most methods of STORAGE take.
+// A statement holds the parameters of most methods of STORAGE.
 type statement struct {
 	SQL    string            `json:"sql"`
 	Params []json.RawMessage `json:"params"`
@@ -514,7 +516,7 @@ func get(h *Host, p statement) (any, error) {
 	return rows[0], nil
 }
 
-// maxRows is how many rows a query returns at most.
+// maxRows is the maximum number of rows of a query.
 const maxRows = 1 << 20
 
 func query(h *Host, p statement) (any, error) { return h.rows(p, maxRows) }

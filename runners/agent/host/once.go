@@ -11,7 +11,7 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// outputPart is how many bytes of output go into one report.
+// outputPart is the maximum number of bytes in one Output report.
 const outputPart = 32 << 10
 
 // callOnce makes a call of a program that runs once. Beside the models, if the policy grants them,
@@ -66,7 +66,7 @@ func (h *Host) carry(from io.Reader, isErr bool) {
 		}
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
-				// What is lost is lost loudly.
+				// Output must not get lost silently.
 				h.o.Exit(1)
 			}
 			return

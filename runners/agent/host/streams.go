@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// Streams are connections of the guest's, as files: package net asks the kernel for things that no
-// jail has. It is a net.Listener.
+// Streams is a net.Listener for connections of the guest that are plain files: package net would
+// make system calls that no jail allows.
 type Streams struct{ waiting chan *os.File }
 
 // Serve answers the calls of the guest as HTTP on streams that it returns.
@@ -18,7 +18,7 @@ func (h *Host) Serve() *Streams {
 	return s
 }
 
-// Take serves a connection.
+// Take passes a connection of the guest to Accept.
 func (s *Streams) Take(f *os.File) { s.waiting <- f }
 
 // Open returns the guest's end of a new connection.
@@ -37,10 +37,10 @@ func (s *Streams) Accept() (net.Conn, error) { return stream{<-s.waiting}, nil }
 // Close does nothing: the streams end with the process.
 func (s *Streams) Close() error { return nil }
 
-// Addr returns an address that says nothing.
+// Addr returns an empty address.
 func (s *Streams) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
 
-// stream is a file as a connection.
+// stream implements net.Conn for a file.
 type stream struct{ *os.File }
 
 func (stream) LocalAddr() net.Addr  { return &net.UnixAddr{Net: "unix"} }

@@ -9,7 +9,8 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// Administer carries out an operation of the owner's in a transaction of its own. id is the agent's.
+// Administer runs an operation of the agent's owner in a transaction of its own. id is the agent's
+// id.
 func (s *Store) Administer(ctx context.Context, id string, a agent.Admin) (result any, err error) {
 	if err := s.Begin(ctx); err != nil {
 		return nil, err
@@ -37,7 +38,7 @@ func (s *Store) Administer(ctx context.Context, id string, a agent.Admin) (resul
 	return result, nil
 }
 
-// rowsOf reads all rows of a query, each by scan.
+// rowsOf returns all rows of a query. fields returns pointers to the columns of a row.
 func rowsOf[T any](ctx context.Context, s *Store, query string, fields func(*T) []any) ([]T,
 	error) {
 	rows, err := s.conn.QueryContext(ctx, query)
@@ -56,7 +57,8 @@ func rowsOf[T any](ctx context.Context, s *Store, query string, fields func(*T) 
 	return all, rows.Err()
 }
 
-// Values of the guest's that have another type than the table says become one of that type.
+// SQL expressions that convert values of a wrong type, which the guest may have stored, to the
+// column's.
 const (
 	selectConversations = `SELECT id, CAST(coalesce(started_at, 0) AS INTEGER),
 		CAST(coalesce(summary, '') AS TEXT), CAST(coalesce(tokens_used, 0) AS INTEGER)
@@ -126,7 +128,7 @@ func (s *Store) export(ctx context.Context, id string) (*agent.Memory, error) {
 	return m, err
 }
 
-// strict reads what the owner gives: a field that is misspelt is an error, and not lost.
+// strict decodes the owner's JSON. An unknown field is an error.
 func strict(what string, text []byte, to any) error {
 	if err := agent.Strict(text, to); err != nil {
 		return &agent.Error{Code: agent.ErrParams, Message: what + ": " + err.Error()}
@@ -201,7 +203,7 @@ func (s *Store) addGoal(ctx context.Context, text []byte) error {
 	return err
 }
 
-// counts returns how many rows each table has, jail's own and the guest's.
+// counts returns the number of rows of each table, jail's and the guest's.
 func (s *Store) counts(ctx context.Context) (map[string]int64, error) {
 	names, err := rowsOf(ctx, s, `SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name`,
 		func(n *sql.NullString) []any { return []any{n} })

@@ -41,7 +41,7 @@ const (
 	pageSize = 4096
 )
 
-// errEnded is returned for a statement that ended the transaction of the event.
+// errEnded is returned if a statement has ended the event's transaction.
 var errEnded = agent.Errorf(agent.ErrStorage, "the statement ended the transaction of the event, "+
 	"which only a checkpoint does: leave COMMIT, ROLLBACK and OR ROLLBACK out")
 
@@ -61,7 +61,8 @@ type Store struct {
 	committing, ended atomic.Bool
 
 	committed uint64
-	// settled is the number up to which the outbox can be emptied, done that up to which it was.
+	// settled is the last event whose effects can be deleted from the outbox, done the last one
+	// whose effects were.
 	settled, done uint64
 }
 
@@ -86,7 +87,7 @@ func Warm(ctx context.Context) error {
 	return errors.Join(err, db.Close())
 }
 
-// open opens the connection. The database has one holder: another one finds it locked.
+// open opens the connection with an exclusive lock: a second holder gets an error.
 func (s *Store) open(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -137,7 +138,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 	return err
 }
 
-// make makes the tables that are missing, and reads what is committed.
+// make creates missing tables, and reads the number of the last committed event.
 func (s *Store) make(ctx context.Context) error {
 	if err := s.Begin(ctx); err != nil {
 		return err
@@ -155,7 +156,7 @@ func (s *Store) make(ctx context.Context) error {
 	return s.commit(ctx)
 }
 
-// Close closes the database. A transaction that is open leaves no trace.
+// Close closes the database. An open transaction is rolled back.
 func (s *Store) Close() error {
 	var err error
 	if s.wal != nil {
@@ -178,7 +179,7 @@ type connection struct {
 	made, guests statements
 }
 
-// statements are kept by their texts.
+// statements maps SQL texts to prepared statements.
 type statements map[string]*sql.Stmt
 
 func (s statements) close() (err error) {
@@ -193,10 +194,11 @@ func (c *connection) close() error {
 	return errors.Join(c.made.close(), c.guests.close(), c.Close())
 }
 
-// maxGuests is how many statements of the guest are kept.
+// maxGuests is the number of prepared statements of the guest that are cached.
 const maxGuests = 16
 
-// guest returns a statement of the guest's. A guest has the same few for each event.
+// guest returns the prepared statement for a text of the guest, cached since guests repeat a few
+// statements.
 func (c *connection) guest(ctx context.Context, text string) (*sql.Stmt, error) {
 	if made := c.guests[text]; made != nil {
 		return made, nil
@@ -217,7 +219,7 @@ func (c *connection) guest(ctx context.Context, text string) (*sql.Stmt, error) 
 	return made, nil
 }
 
-// exec executes a statement that every event has.
+// exec executes a statement of the store itself, prepared once.
 func (c *connection) exec(ctx context.Context, text string, args ...any) error {
 	made := c.made[text]
 	if made == nil {
@@ -234,7 +236,7 @@ func (c *connection) exec(ctx context.Context, text string, args ...any) error {
 	return err
 }
 
-// Committed is the number of the last event that is committed.
+// Committed returns the number of the last committed event.
 func (s *Store) Committed() uint64 { return s.committed }
 
 // Inside reports whether a transaction is open.
@@ -251,7 +253,7 @@ func (s *Store) Begin(ctx context.Context) error {
 	return nil
 }
 
-// Rollback ends the transaction, and nothing of it stays.
+// Rollback rolls the transaction back.
 func (s *Store) Rollback(ctx context.Context) error {
 	if !s.inside {
 		return nil
@@ -259,8 +261,8 @@ func (s *Store) Rollback(ctx context.Context) error {
 	return s.reopen(ctx)
 }
 
-// reopen opens the database anew, with nothing left of the transaction and of what was changed of
-// the connection.
+// reopen closes and opens the database, which undoes the transaction and all settings of the
+// connection.
 func (s *Store) reopen(ctx context.Context) error {
 	if err := s.Close(); err != nil {
 		return err
@@ -268,8 +270,8 @@ func (s *Store) reopen(ctx context.Context) error {
 	return s.open(ctx)
 }
 
-// Commit commits the transaction as that of an event with its effects, or of none if seq is 0. The
-// commit is on the disk after Sync.
+// Commit commits the transaction with the event's number and effects, or without an event if its
+// number is 0. The commit is on the disk after Sync.
 func (s *Store) Commit(ctx context.Context, e agent.Effects) error {
 	if e.Seq > 0 {
 		if err := s.conn.exec(ctx, "INSERT OR REPLACE INTO _jail_checkpoint (id, seq) VALUES (0, ?)",
@@ -297,7 +299,7 @@ func (s *Store) Commit(ctx context.Context, e agent.Effects) error {
 	return nil
 }
 
-// empty forgets the effects that are settled.
+// empty deletes the settled effects from the outbox.
 func (s *Store) empty(ctx context.Context) error {
 	if s.settled <= s.done {
 		return nil

@@ -143,7 +143,7 @@ const (
 // Device is the number of a device in Stat.Rdev (makedev(3)).
 func Device(major, minor uint32) uint64 { return unix.Mkdev(major, minor) }
 
-// IsMemoryDevice reports whether number is that of /dev/null, /dev/zero and their like.
+// IsMemoryDevice reports whether number is a memory device's, such as /dev/null or /dev/zero.
 func IsMemoryDevice(number uint64) bool { return unix.Major(number) == 1 }
 
 // Fstat describes the open file fd.
@@ -189,8 +189,8 @@ func Fstatfs(fd int, st *FileSystem) error {
 	}))
 }
 
-// IsOverlay reports whether it is an overlay, whose numbers are those of its upper layer.
+// IsOverlay reports whether st is of an overlay, which has the numbers of its upper layer.
 func (st *FileSystem) IsOverlay() bool { return st.Type == unix.OVERLAYFS_SUPER_MAGIC }
 
-// Used is how many bytes are in use.
+// Used returns the number of bytes in use.
 func (st *FileSystem) Used() int64 { return int64(st.Blocks-st.Bfree) * int64(st.Bsize) }

@@ -21,16 +21,15 @@ import (
 // exitSignal plus the number of a signal is the exit code of a program that the signal ended.
 const exitSignal = 128
 
-// Run starts the order's program and waits for its end. sizes are those of the terminal, nil
-// without one; proxy opens streams to the fetch proxy, nil without one; host takes the connections of
-// an agent's program, nil where it is none. Only the program reads and writes its streams once it
-// runs, so that their ends are seen; those of an agent are its host's, and the program has the
-// standard error. The error says why the program could not be started.
+// Run starts the order's program and waits for its end. sizes, proxy and host are nil without a
+// terminal, a fetch proxy or an agent. Process 1 closes the program's streams after the start, so
+// that their ends are seen. An agent's streams belong to its host, and its program writes to
+// standard error only. The error says why the program could not be started.
 func Run(order runners.Order, sizes Sizes, proxy Proxy, host Host) (_ runners.Report, err error) {
 	n := order.Native
-	// Not ignored, which the program would inherit: taken and thrown away. A signal that process 1
-	// takes by default is one that it ignores (pid_namespaces(7)), but the Go runtime takes some by
-	// ending.
+	// Catch all signals and drop them. The kernel ignores signals without a handler for process 1
+	// (pid_namespaces(7)), but the Go runtime has handlers that end the process. SIG_IGN would be
+	// inherited by the program.
 	signal.Notify(make(chan os.Signal, 1))
 	terminated := onTerminate()
 	if n.Relay.IsValid() && proxy != nil {
@@ -43,7 +42,7 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy, host Host) (_ runners.Re
 			return runners.Report{}, fmt.Errorf("listen for the agent's calls: %w", err)
 		}
 	}
-	// Here, and not in the child: an error of execve(2) is another one.
+	// Here and not in the child, to tell the error from one of execve(2).
 	dir := cmp.Or(order.Invocation.Cwd, "/")
 	if err := syscall.Chdir(dir); err != nil {
 		return runners.Report{}, &runners.StartError{Op: runners.OpCwd, Path: dir,
@@ -99,7 +98,7 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy, host Host) (_ runners.Re
 	if keep != nil {
 		keep.begin()
 	}
-	// The directory was for the child. That of process 1 is the root, as jail verify wants it.
+	// The directory was for the child. Process 1 must be in the root, as jail verify checks.
 	if err := syscall.Chdir("/"); err != nil {
 		return runners.Report{}, fmt.Errorf("working directory of process 1: %w", err)
 	}
@@ -125,8 +124,8 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy, host Host) (_ runners.Re
 	return rep, nil
 }
 
-// fork starts the program. That of an agent has a domain of its own, which is put on a thread that
-// lives no longer than that takes: the program has the domain of the thread that it was made by.
+// fork starts the program. For an agent's program it restricts a temporary thread with a narrower
+// Landlock domain, which the program inherits from that thread.
 func fork(order runners.Order, start *syscall.ProcAttr) (pid int, err error) {
 	program, args := order.Native.Program, order.Invocation.Args
 	if order.Agent == nil || order.Agent.Landlock == nil {
@@ -147,8 +146,8 @@ func fork(order runners.Order, start *syscall.ProcAttr) (pid int, err error) {
 	return pid, err
 }
 
-// onTerminate asks every process of the jail to end, with SIGTERM, when process 1 gets
-// runners.SignalTerminate. The value that it returns is true from then on.
+// onTerminate sends SIGTERM to every process of the jail when process 1 gets
+// runners.SignalTerminate. The returned value is true from then on.
 func onTerminate() *atomic.Bool {
 	terminated := new(atomic.Bool)
 	signals := make(chan os.Signal, 1)
@@ -162,9 +161,8 @@ func onTerminate() *atomic.Bool {
 	return terminated
 }
 
-// endOthers returns when no process is left but process 1, and how many were killed for that, those
-// included that a terminal would keep. After a SIGTERM the others may end by themselves: the host
-// bounds how long that takes.
+// endOthers kills all processes but process 1, waits for their end and returns their number. If
+// terminated, it waits for them to end by themselves; the host bounds that time.
 func endOthers(terminated bool) (left int64, err error) {
 	if !terminated {
 		_ = syscall.Kill(-1, syscall.SIGKILL)
@@ -185,7 +183,7 @@ func endOthers(terminated bool) (left int64, err error) {
 	}
 }
 
-// leaveStreams lets go of the program's streams.
+// leaveStreams closes process 1's copies of the program's streams.
 func leaveStreams() error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -200,7 +198,8 @@ func leaveStreams() error {
 	return nil
 }
 
-// reap waits for every ended process of the jail, also orphans, until it is the first one.
+// reap reaps ended processes of the jail, including orphans, until process first has ended, and
+// returns the status of that.
 func reap(first int) (syscall.WaitStatus, error) {
 	for {
 		var status syscall.WaitStatus

@@ -11,12 +11,11 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 )
 
-// KeepArg is the argument of jail-init with which a shell in a jail has it report the shell's
+// KeepArg is the argument that makes jail-init, called by a shell in a jail, report the shell's
 // environment and directory.
 const KeepArg = "keep"
 
-// keepFD is the descriptor to which Keep writes. Shells number their own from 10 on, and leave out
-// those that are in use.
+// keepFD is the descriptor to which Keep writes. Shells use free numbers from 10 on for their own.
 const keepFD = 29
 
 // Keep writes the working directory and the environment of this process to the descriptor that it
@@ -37,13 +36,13 @@ func Keep() int {
 	return 0
 }
 
-// keeper reads what a shell says with Keep, or anybody else who has the descriptor.
+// keeper reads the report of Keep. Any process of the jail can write to its descriptor.
 type keeper struct {
 	r, w *os.File
 	text chan []byte
 }
 
-// newKeeper adds the descriptor for Keep to those of a program.
+// newKeeper returns a keeper and adds its descriptor, keepFD, to start.
 func newKeeper(start *syscall.ProcAttr) (*keeper, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -56,13 +55,14 @@ func newKeeper(start *syscall.ProcAttr) (*keeper, error) {
 	return &keeper{r, w, make(chan []byte, 1)}, nil
 }
 
-// begin reads until nobody has the descriptor any more. The program has it.
+// begin starts to read until all copies of the descriptor are closed. Call it after the program has
+// started.
 func (k *keeper) begin() {
 	k.w.Close()
 	go func() {
-		// What came before a deadline counts if it is whole.
+		// On a deadline a complete report still counts.
 		text, _ := io.ReadAll(io.LimitReader(k.r, runners.MaxKept+1))
-		// Nobody waits for a reader.
+		// Drain the rest, so that no writer blocks.
 		_, _ = io.Copy(io.Discard, struct{ io.Reader }{k.r})
 		k.text <- text
 	}()
@@ -72,7 +72,7 @@ func (k *keeper) begin() {
 // jail is left then, but one in another jail of the session may have been given the descriptor.
 const keepWait = 5 * time.Second
 
-// end returns what was said.
+// end returns the report of the shell, or nil without a valid one.
 func (k *keeper) end() *runners.Kept {
 	// Where the descriptor cannot be waited for with a bound, that is as before.
 	_ = k.r.SetReadDeadline(time.Now().Add(keepWait))

@@ -15,14 +15,14 @@ import (
 // Proxy opens streams to the fetch proxy.
 type Proxy interface{ Open() (*os.File, error) }
 
-// backlog is how many connections may wait.
+// backlog is the maximum number of connections that wait for accept.
 const backlog = 128
 
-// Host takes the connections of a program that is the guest of an agent, to its host.
+// Host serves the connections of an agent's program.
 type Host interface{ Take(client *os.File) }
 
-// relay joins each connection to at, on the jail's loopback interface, to a stream of its own to the
-// fetch proxy, which speaks HTTP. It decides nothing: every client is in the jail.
+// relay listens at at, on the jail's loopback, and connects each client to a stream of its own to
+// the fetch proxy, which speaks HTTP.
 func relay(at netip.AddrPort, proxy Proxy) error {
 	err := listen(at, func(client *os.File) {
 		go func() {
@@ -42,7 +42,7 @@ func relay(at netip.AddrPort, proxy Proxy) error {
 	return nil
 }
 
-// listen hands the connections to at, on the jail's loopback interface, to take.
+// listen listens at at, on the jail's loopback, and calls take with each connection.
 func listen(at netip.AddrPort, take func(client *os.File)) error {
 	// Not by the package net, which asks the kernel for things that no jail has.
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -61,7 +61,7 @@ func listen(at netip.AddrPort, take func(client *os.File)) error {
 	return nil
 }
 
-// accept lives as long as process 1.
+// accept calls take with each connection. It never returns.
 func accept(fd int, take func(client *os.File)) {
 	for {
 		conn, _, err := syscall.Accept4(fd, syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK)

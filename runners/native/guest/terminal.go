@@ -9,11 +9,12 @@ import (
 	"github.com/jail-sandbox/jail/runners/internal/sys"
 )
 
-// Sizes tells the sizes that the caller's terminal takes, until an error.
+// Sizes waits for the next size of the caller's terminal and returns it. An error ends the
+// sequence.
 type Sizes func() (runners.Terminal, error)
 
-// terminal is a terminal of the jail's own, between process 1 and the program. Only bytes in pipes,
-// and a size, connect it with the caller's terminal.
+// terminal is a pseudoterminal of the jail between process 1 and the program. Only bytes in pipes
+// and the size connect it with the caller's terminal.
 type terminal struct {
 	master, slave *os.File
 	out           sync.WaitGroup
@@ -33,14 +34,14 @@ func openTerminal(size runners.Terminal) (*terminal, error) {
 	return t, nil
 }
 
-// carry copies input, output and sizes.
+// carry copies input, output and sizes between the terminal and the caller.
 func (t *terminal) carry(sizes Sizes) {
 	go func() {
 		// Nothing more is typed.
 		_, _ = io.Copy(struct{ io.Writer }{t.master}, struct{ io.Reader }{os.Stdin})
 	}()
 	t.out.Go(func() {
-		// Ends with EIO, when nobody is behind it any more.
+		// Ends with EIO when no process has the terminal open any more.
 		_, _ = io.Copy(struct{ io.Writer }{os.Stdout}, struct{ io.Reader }{t.master})
 	})
 	go func() {
@@ -55,7 +56,7 @@ func (t *terminal) carry(sizes Sizes) {
 	}()
 }
 
-// drain copies the rest of the output. No other process has the terminal any more.
+// drain waits until the rest of the output is copied. No other process may have the terminal open.
 func (t *terminal) drain() {
 	t.slave.Close()
 	t.out.Wait()

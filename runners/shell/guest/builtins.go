@@ -16,11 +16,10 @@ import (
 	"github.com/jail-sandbox/jail/runners/shell"
 )
 
-// What follows are builtins that the interpreter's own do not carry out as POSIX says. What they
-// leave in variables they leave by assignments that the interpreter carries out, since no handler
-// can set a variable of the script.
+// Builtins that the interpreter does not implement as POSIX says. A handler cannot set variables of
+// the script, so each returns assignments for the interpreter to execute.
 
-// assignments are variables to be set, and the exit code of the builtin that sets them.
+// assignments collects the variables that a builtin sets or unsets, and its exit code.
 type assignments struct {
 	text strings.Builder
 	code int
@@ -37,8 +36,8 @@ func (a *assignments) command() []string {
 		a.text.String() + map[bool]string{true: "true", false: "false"}[a.code == 0]}
 }
 
-// formatted returns the printf for one of the formats that no script can name, and an error, which
-// ends the script, if the text cannot be formatted so; nil for every other format.
+// formatted returns the printf command for the generated formats of package shell, and nil for
+// every other format. The error, for a text that is no number or a zero divisor, ends the script.
 func formatted(format, text string) ([]string, error) {
 	stop := func(what string) ([]string, error) {
 		at := &syntax.ParamExp{Param: &syntax.Lit{Value: runners.Printable(text, 100)}}
@@ -63,7 +62,8 @@ func formatted(format, text string) ([]string, error) {
 	return []string{"printf", "%s", text}, nil
 }
 
-// read implements the builtin with -r and -d; nil for a command that the interpreter executes.
+// read implements the builtin read with -r and -d. It reads a line and returns the command that
+// sets the variables, or one that fails.
 func read(ctx context.Context, args []string) []string {
 	hc := interp.HandlerCtx(ctx)
 	raw, end := false, byte('\n')
@@ -127,7 +127,7 @@ func read(ctx context.Context, args []string) []string {
 	return a.command()
 }
 
-// letter is a byte of a line, and whether a backslash quoted it.
+// letter is a byte of a line; quoted is true if a backslash quoted it.
 type letter struct {
 	b      byte
 	quoted bool
@@ -135,8 +135,8 @@ type letter struct {
 
 func (l letter) in(set string) bool { return !l.quoted && strings.IndexByte(set, l.b) >= 0 }
 
-// readLine reads to the end of a line and not a byte further, and reports whether it had an end.
-// Zero bytes are left out: no variable has one.
+// readLine reads up to and including the delimiter end, and not a byte further. It reports whether
+// the delimiter was found. NUL bytes are dropped, since variables cannot hold them.
 func readLine(r io.Reader, raw bool, end byte) ([]letter, bool) {
 	var line []letter
 	if r == nil {
@@ -167,8 +167,8 @@ func readLine(r io.Reader, raw bool, end byte) ([]letter, bool) {
 	}
 }
 
-// blanks are the blanks among the separators: several of them, and those around another, are one
-// separator.
+// blanks returns the blanks in IFS. Several blanks, and blanks around another separator, count as
+// one separator.
 func blanks(ifs string) string {
 	return strings.Map(func(r rune) rune {
 		if r == ' ' || r == '\t' || r == '\n' {
@@ -198,7 +198,8 @@ func nextField(line []letter, ifs string) (field, rest []letter) {
 	return field, rest
 }
 
-// lastField returns the rest of the line, without the separator at its end if it is a single field.
+// lastField returns the rest of the line without blanks around it. If it is a single field, the
+// separator at its end is removed too.
 func lastField(line []letter, ifs string) []letter {
 	line = trimLeft(line, blanks(ifs))
 	for len(line) > 0 && line[len(line)-1].in(blanks(ifs)) {
@@ -210,8 +211,8 @@ func lastField(line []letter, ifs string) []letter {
 	return line
 }
 
-// getopts is the builtin of that name. Its place within an argument is in a variable, so that a
-// subshell has its own.
+// getopts implements the builtin. Its position within an argument is kept in a variable of the
+// script (shell.GetoptsState), so that a subshell has its own.
 func getopts(ctx context.Context, args []string) []string {
 	hc := interp.HandlerCtx(ctx)
 	if len(args) < 3 || !syntax.ValidName(args[2]) {
@@ -226,7 +227,7 @@ func getopts(ctx context.Context, args []string) []string {
 	within := 0
 	if at, rest, ok := strings.Cut(hc.Env.Get(shell.GetoptsState).Str, ":"); ok &&
 		at == strconv.Itoa(index) {
-		// 0 where a script wrote something else
+		// Atoi returns 0 if a script wrote something else.
 		within, _ = strconv.Atoi(rest)
 	}
 	var a assignments

@@ -13,8 +13,8 @@ import (
 	"github.com/jail-sandbox/jail/runners/internal/sys"
 )
 
-// test evaluates test and [ by the number of their arguments, as POSIX does. It returns nil if the
-// interpreter evaluates them: tests of single files.
+// test evaluates test and [ by the number of arguments, as POSIX does. It returns the command true,
+// false or a failing one; nil for unary tests, which the interpreter evaluates.
 func (t *tools) test(ctx context.Context, args []string) []string {
 	name, operands := args[0], args[1:]
 	if name == "[" {
@@ -82,8 +82,8 @@ func (t *tools) expression(ctx context.Context, args []string) (is, known bool, 
 	return t.longer(ctx, args)
 }
 
-// longer evaluates expressions of more than four arguments: -a binds tighter than -o, ! tighter
-// than -a, and what could be a comparison is one.
+// longer evaluates other expressions of four and more arguments: -a binds tighter than -o, !
+// tighter than -a, and three words that can be a comparison are one.
 func (t *tools) longer(ctx context.Context, args []string) (is, known bool, err error) {
 	p := &parser{t: t, ctx: ctx, rest: args}
 	is = p.or()
@@ -176,13 +176,13 @@ func (p *parser) primary() bool {
 	return is
 }
 
-// fileKinds are the tests of what a file is, links followed.
+// fileKinds maps the letter of a file test (-d, -f) to the S_IFMT type for which it is true.
 var fileKinds = map[byte]uint32{'b': syscall.S_IFBLK, 'c': syscall.S_IFCHR,
 	'd': syscall.S_IFDIR, 'f': syscall.S_IFREG,
 	'p': syscall.S_IFIFO, 'S': syscall.S_IFSOCK}
 
-// unary evaluates a test of one operand. Only the interpreter knows which descriptors are
-// terminals.
+// unary evaluates a test of one operand. -t is an error: only the interpreter knows which
+// descriptors are terminals.
 func (t *tools) unary(ctx context.Context, op byte, operand string) (bool, error) {
 	if op == 'n' || op == 'z' {
 		return (operand == "") == (op == 'z'), nil
@@ -247,7 +247,7 @@ func (t *tools) compare(ctx context.Context, a, op, b string) (is, known bool, e
 	return false, false, nil
 }
 
-// newer reports whether a is there and b is older or not there.
+// newer reports whether a exists and b is older or does not exist.
 func (t *tools) newer(ctx context.Context, a, b string) bool {
 	x, y := t.stat(ctx, a, true), t.stat(ctx, b, true)
 	if x == nil || y == nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/jail-sandbox/jail/runners/wasi/guest/view"
 )
 
-// files is what the script itself opens, lists and tests. A view is for one goroutine; a script has
-// as many as its pipelines.
+// files opens, lists and tests files for the script itself. The mutex is needed since a view is for
+// one goroutine, and a script has one for each part of a pipeline.
 type files struct {
 	mu   sync.Mutex
 	view *view.View
@@ -102,8 +102,8 @@ func (f *files) stat(ctx context.Context, name string, follow bool) (fs.FileInfo
 	return info{name: path.Base(full), st: st}, nil
 }
 
-// access answers by the file's mode and the ids of this process, which are the tools' too. Nothing
-// in a jail has other effective ids.
+// access returns EACCES if the file's mode does not allow mode for the ids of this process. Tools
+// have the same ids, and nothing in a jail has different effective ids.
 func (f *files) access(ctx context.Context, name string, mode interp.AccessMode) error {
 	i, err := f.stat(ctx, name, true)
 	if err != nil {
@@ -135,8 +135,8 @@ func absolute(dir, name string) string {
 	return clean(dir + "/" + name)
 }
 
-// clean keeps a slash at the end, which asks for a directory. It does not resolve "..", which may
-// follow a link.
+// clean collapses repeated slashes. It keeps a slash at the end, which requires a directory, and
+// does not resolve "..", which may follow a symbolic link.
 func clean(p string) string {
 	for strings.Contains(p, "//") {
 		p = strings.ReplaceAll(p, "//", "/")
@@ -144,7 +144,7 @@ func clean(p string) string {
 	return p
 }
 
-// relative is a path from the view's root.
+// relative returns the absolute path full relative to the root: "." for the root itself.
 func relative(full string) string {
 	if rel := strings.TrimPrefix(full, "/"); rel != "" {
 		return rel
@@ -152,7 +152,7 @@ func relative(full string) string {
 	return "."
 }
 
-// info is a sys.Stat as Go's libraries want it.
+// info implements fs.FileInfo for a sys.Stat.
 type info struct {
 	name string
 	st   sys.Stat
@@ -165,7 +165,7 @@ func (i info) ModTime() time.Time { return time.Unix(i.st.Mtim.Unix()) }
 func (i info) IsDir() bool        { return i.Mode().IsDir() }
 func (i info) Sys() any           { return &i.st }
 
-// modes of the kernel beside the permissions.
+// kinds maps the file types of st_mode to Go's.
 var kinds = map[uint32]fs.FileMode{syscall.S_IFDIR: fs.ModeDir, syscall.S_IFLNK: fs.ModeSymlink,
 	syscall.S_IFIFO: fs.ModeNamedPipe, syscall.S_IFSOCK: fs.ModeSocket,
 	syscall.S_IFCHR: fs.ModeDevice | fs.ModeCharDevice, syscall.S_IFBLK: fs.ModeDevice}
@@ -181,8 +181,8 @@ func modeOf(m uint32) fs.FileMode {
 	return mode
 }
 
-// dirEntry is a name with the kernel's DT_ type; an unknown type counts as a link, which is looked
-// up.
+// dirEntry implements fs.DirEntry by a name and the kernel's DT_ type. DT_UNKNOWN is reported as a
+// symbolic link, which the interpreter looks up.
 type dirEntry struct {
 	name string
 	kind uint8

@@ -1,10 +1,10 @@
 // Package guest interprets a shell script inside a jail. There is no shell program and no other
 // process: every simple command is an instance of a WebAssembly module, run by runners/wasi/guest
-// on the streams of the script, and what the script opens itself (redirects, globs, tests) uses the
-// same view of the file system as its tools.
+// on the streams of the script, and the files of the script itself (redirects, globs, tests) are
+// opened in the same view of the file system as the tools have.
 //
-// The interpreter is mvdan.cc/sh. It is trusted as little as the engine: it runs behind all layers
-// of the jail.
+// The interpreter is mvdan.cc/sh. Like the WebAssembly engine, it is not trusted: it runs behind
+// all layers of the jail.
 package guest
 
 import (
@@ -25,7 +25,7 @@ import (
 	wasi "github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
-// Exit codes of commands that did not run, and of a script that the shell ended, as in POSIX.
+// Exit codes of commands that did not run, and of scripts that the shell ended, as POSIX has them.
 const (
 	exitFailed   = 1
 	exitUsage    = 2
@@ -33,8 +33,9 @@ const (
 	exitNotFound = 127
 )
 
-// Run interprets the order's script. The streams stay the caller's. An error means that the script
-// did not run, or was stopped by a fault that is not its own.
+// Run interprets the order's script and returns its report. It does not close the streams. An error
+// means that the script did not run, or that the runner failed: the script's own failures are exit
+// codes.
 func Run(ctx context.Context, order runners.Order, modules [][]byte, stdin, stdout,
 	stderr *os.File) (runners.Report, error) {
 	script, err := shell.Parse(order.Script.Name, order.Script.Text)
@@ -69,7 +70,7 @@ func newRunner(order runners.Order, t *tools, f *files, stdin, stdout,
 	stderr *os.File) (*interp.Runner, error) {
 	dir := cmp.Or(order.Invocation.Cwd, "/")
 	r, err := interp.New(
-		// Not interp.Dir, which looks for the directory beside the view.
+		// Not interp.Dir, which would look for the directory outside the view.
 		func(r *interp.Runner) error {
 			r.Dir = dir
 			return nil
@@ -89,9 +90,8 @@ func newRunner(order runners.Order, t *tools, f *files, stdin, stdout,
 	return r, interp.Params(append([]string{"--"}, order.Script.Params...)...)(r)
 }
 
-// before checks every simple command before it runs: it ends a script that calls what the check
-// would have refused if the name had been literal, and runs a tool for builtins that the
-// interpreter does not implement as POSIX says.
+// before is called before every simple command and returns the arguments to run instead. An
+// unsupported builtin whose name came from an expansion ends the script with a *refusedError.
 func (t *tools) before(ctx context.Context, args []string) ([]string, error) {
 	name := args[0]
 	if name == "command" && len(args) > 1 {
@@ -111,7 +111,8 @@ func (t *tools) before(ctx context.Context, args []string) ([]string, error) {
 	return args, nil
 }
 
-// builtin returns the replacement of a builtin, nil if the interpreter executes it.
+// builtin returns the command that replaces a builtin call, or nil if the interpreter executes it
+// itself.
 func (t *tools) builtin(ctx context.Context, args []string) []string {
 	switch args[0] {
 	case "printf":
@@ -138,7 +139,8 @@ func (t *tools) builtin(ctx context.Context, args []string) []string {
 	return nil
 }
 
-// badSet refuses options that were not written out.
+// badSet returns a failing command if set has an unsupported option, else nil. Options that come
+// from expansions are not known before.
 func badSet(args []string) []string {
 	for i, a := range args[1:] {
 		named := i > 0 && len(args[i]) > 1 && args[i][len(args[i])-1] == 'o'
@@ -152,14 +154,14 @@ func badSet(args []string) []string {
 	return nil
 }
 
-// Commands that no script can name, since no name has a NUL byte: the rest of the arguments as a
-// tool whatever builtin has the name, and an error of a builtin.
+// Commands that no script can name, since no name has a NUL byte. toolPrefix runs the following
+// arguments as a tool, even if a builtin has that name; failPrefix prints the error of a builtin.
 const (
 	toolPrefix = "\x00tool"
 	failPrefix = "\x00fail"
 )
 
-// endTrap knows the end of the script by its number too.
+// endTrap replaces the condition 0 by its name EXIT.
 func endTrap(args []string) []string {
 	args = slices.Clone(args)
 	for i := range args {
@@ -174,8 +176,8 @@ type refusedError struct{ pos, name, why string }
 
 func (e *refusedError) Error() string { return fmt.Sprintf("%s: %s: %s", e.pos, e.name, e.why) }
 
-// ending returns the exit code for the interpreter's end, and writes to stderr what the script does
-// not report.
+// ending returns the exit code of a script whose interpreter returned err. It writes errors that
+// the interpreter has not printed to stderr.
 func ending(err error, stderr *os.File) int {
 	var status interp.ExitStatus
 	var refused *refusedError
@@ -183,7 +185,7 @@ func ending(err error, stderr *os.File) int {
 	case err == nil:
 		return 0
 	case errors.As(err, &refused):
-		// Its reader may have gone.
+		// An error means that nobody reads stderr any more.
 		_, _ = fmt.Fprintf(stderr, "sh: %v\n", refused)
 		return exitRefused
 	case errors.As(err, &status):

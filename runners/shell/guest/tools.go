@@ -20,14 +20,14 @@ import (
 	wasi "github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
-// tools are the commands of one script. A module is loaded when its first command runs, and once.
+// tools runs the commands of one script. A module is loaded once, when its first command runs.
 type tools struct {
 	inv     runners.Invocation
 	script  runners.Script
 	modules []lazy
 	slots   chan struct{}
 
-	// files for its tests.
+	// The script's own files, for tests.
 	files     *files
 	functions map[string]bool // of its own
 
@@ -53,7 +53,7 @@ func newTools(order runners.Order, modules [][]byte) *tools {
 func (t *tools) close() {
 	for i := range t.modules {
 		if l := t.modules[i].loaded; l != nil {
-			// Memory of a process that ends.
+			// An error only leaks memory of a process that is about to end.
 			_ = l.Close(context.Background())
 		}
 	}
@@ -71,7 +71,8 @@ func (t *tools) load(ctx context.Context, i int) (*wasi.Loaded, error) {
 	return m.loaded, m.err
 }
 
-// exec runs one simple command.
+// exec runs one simple command that is neither a function nor a builtin of the interpreter. A
+// failure is an interp.ExitStatus.
 func (t *tools) exec(ctx context.Context, args []string) error {
 	hc := interp.HandlerCtx(ctx)
 	switch args[0] {
@@ -127,7 +128,8 @@ func (t *tools) run(ctx context.Context, hc interp.HandlerContext, loaded *wasi.
 	inv.Env = environment(hc)
 	inv.Cwd = hc.Dir
 	inv.Layout = c.Layout
-	// It knows no other directory, and no name of this one.
+	// The tool sees only the working directory, without its path, so PWD (the last variable) is
+	// removed.
 	if c.Layout == runners.LayoutWorking {
 		inv.Env = inv.Env[:len(inv.Env)-1]
 	}
@@ -161,10 +163,10 @@ func (t *tools) run(ctx context.Context, hc interp.HandlerContext, loaded *wasi.
 	return interp.ExitStatus(uint8(rep.ExitCode))
 }
 
-// ruleBundle is the rule of a refusal beyond the needs of a pulled bundle.
+// ruleBundle is the rule in refusals of a mount that a pulled bundle does not ask for.
 const ruleBundle = "bundle does not ask for that mount"
 
-// seen are the mounts that a command sees.
+// seen returns the mounts in all except those whose path is in unseen.
 func seen(all []runners.Mount, unseen []string) []runners.Mount {
 	if len(unseen) == 0 {
 		return all
@@ -173,7 +175,7 @@ func seen(all []runners.Mount, unseen []string) []runners.Mount {
 		func(m runners.Mount) bool { return slices.Contains(unseen, m.Path) })
 }
 
-// hidden reports whether a directory is in a mount that a command does not see.
+// hidden reports whether the innermost mount that contains dir is one of unseen.
 func hidden(all []runners.Mount, unseen []string, dir string) bool {
 	deepest := ""
 	for _, m := range all {
@@ -184,9 +186,8 @@ func hidden(all []runners.Mount, unseen []string, dir string) bool {
 	return slices.Contains(unseen, deepest)
 }
 
-// stream returns a file for a tool to write to, and a function that waits after the tool has ended.
-// If the script collects the output (a command substitution) the file is a pipe; nil discards
-// everything.
+// stream returns a file to which a tool writes w's data, nil to discard it. Call the returned
+// function after the tool has ended: it waits until all data is copied.
 func stream(w io.Writer) (*os.File, func()) {
 	switch w := w.(type) {
 	case *os.File:
@@ -210,8 +211,8 @@ func stream(w io.Writer) (*os.File, func()) {
 	}
 }
 
-// environment returns the variables that the script exports. PWD tells a C library without a
-// working directory where it is.
+// environment returns the variables that the script exports, sorted, and PWD last, from which a
+// WASI C library takes its working directory.
 func environment(hc interp.HandlerContext) runners.Texts {
 	var env runners.Texts
 	for name, v := range hc.Env.Each {
@@ -223,10 +224,11 @@ func environment(hc interp.HandlerContext) runners.Texts {
 	return append(env, "PWD="+hc.Dir)
 }
 
-// Denied records a refusal by the view of the script itself.
+// Denied implements view.Recorder: it records a refusal of the script's own file accesses.
 func (t *tools) Denied(what, rule string) { t.tally.deny("wasi", what, rule) }
 
-// tally adds up what the tools of a script did, several of which run at once.
+// tally sums the denials, usage and limit events of a script's tools. It is safe for concurrent
+// use.
 type tally struct {
 	mu       sync.Mutex
 	denials  runners.Denials
@@ -264,7 +266,7 @@ func (t *tally) deny(layer, what, rule string) {
 	t.denials.Add(layer, what, rule)
 }
 
-// fail keeps the first fault that is not a tool's own.
+// fail records a fault of the runner, as opposed to one of a tool. The first one is kept.
 func (t *tally) fail(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,29 +13,29 @@ import (
 	"mvdan.cc/sh/v3/interp"
 )
 
-// Bounds of one command line that xargs makes, as of most systems.
+// Limits of one command line that xargs makes: bytes and number of arguments.
 const (
 	xargsBytes = 128 << 10
 	xargsArgs  = 5000
 )
 
-// xargsOptions are POSIX's, and those of everybody's habit.
+// xargsOptions are the options of xargs: POSIX's, and the common extensions -0 and -r.
 type xargsOptions struct {
-	// -L: lines for one command
+	// -L: input lines per command, 0 for no limit
 	lines int
-	// -n: arguments for one command
+	// -n: arguments per command, 0 for xargsArgs
 	args    int
 	replace string // -I
 	zero    bool   // -0
-	// -r: nothing is run without input
+	// -r: do not run the command if the input is empty
 	empty   bool
 	verbose bool // -t
 }
 
 const xargsUsage = "usage: xargs [-0rt] [-n ARGS | -L LINES | -I WORD] [COMMAND [ARG...]]"
 
-// xargs is part of the shell and not a tool, since a tool can start no other: it makes command
-// lines of its input and runs them as the script's own.
+// xargs makes command lines from its input and runs them like commands of the script. It is a
+// builtin because a tool cannot start another tool.
 func (t *tools) xargs(ctx context.Context, hc interp.HandlerContext, args []string) error {
 	say := func(code uint8, format string, what ...any) error {
 		fmt.Fprintf(hc.Stderr, "sh: xargs: %s\n", fmt.Sprintf(format, what...))
@@ -56,7 +56,7 @@ func (t *tools) xargs(ctx context.Context, hc interp.HandlerContext, args []stri
 	if err != nil {
 		return say(exitFailed, "%v", err)
 	}
-	// The commands have no part in the input.
+	// The commands do not read xargs' own input.
 	hc.Stdin = nil
 	var last error
 	for _, line := range groups {
@@ -139,7 +139,7 @@ func (o *xargsOptions) set(flag byte, value string) error {
 	return nil
 }
 
-// split makes the command lines.
+// split returns the command lines to run for the input text.
 func (o xargsOptions) split(text []byte, command []string) ([][]string, error) {
 	lines, err := o.items(text)
 	if err != nil {
@@ -186,8 +186,8 @@ func (o xargsOptions) split(text []byte, command []string) ([][]string, error) {
 	return out, nil
 }
 
-// items are the arguments of each line of the input, empty lines left out. With -0 and -I what
-// stands between two separators is one.
+// items returns the arguments of each non-empty line of the input. With -0 or -I the text between
+// two separators is one argument.
 func (o xargsOptions) items(text []byte) ([][]string, error) {
 	if o.zero || o.replace != "" {
 		sep := byte('\n')
@@ -212,7 +212,8 @@ func (o xargsOptions) items(text []byte) ([][]string, error) {
 	return xargsWords(string(text))
 }
 
-// xargsWords splits at blanks, with quotes and backslashes as POSIX has them for xargs.
+// xargsWords returns the words of each line, split at blanks, with quotes and backslashes as POSIX
+// specifies them for xargs. An unterminated quote is an error.
 func xargsWords(text string) ([][]string, error) {
 	var out [][]string
 	var line []string

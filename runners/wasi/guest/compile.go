@@ -11,11 +11,10 @@ import (
 	"github.com/jail-sandbox/jail/runners/wasi"
 )
 
-// Compile compiles a module into cacheDir, an empty directory that can be written, and so leaves it
-// with one entry. It is to run in a jail of its own, with limits: compiling is the one time that a
-// module's author decides how much work is done before anything of the module runs.
+// Compile compiles a module into one entry in cacheDir, an empty writable directory. It must run in
+// a jail of its own with limits: a module's author decides how much work compiling takes.
 func Compile(ctx context.Context, module []byte, limits wasi.Limits, cacheDir string) error {
-	// No function is called here, and each run checks again.
+	// All imports are accepted: nothing is called here, and each run checks again.
 	info, err := wasi.Check(module, limits, wasi.EveryFunction()...)
 	if err != nil {
 		return err

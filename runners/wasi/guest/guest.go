@@ -60,18 +60,18 @@ type Loaded struct {
 	took atomic.Int64 // nanoseconds
 }
 
-// Load checks a module and makes it ready: from cacheDir, which Compile made of
-// the very same module, or, if that is empty, by compiling it. Close it after use.
-// The host functions of fetches are granted if ctx has a Proxy; see WithProxy.
+// Load checks a module and loads its compiled form from cacheDir, which Compile made from the same
+// module, or compiles it if cacheDir is "". Close it after use. The module may import the host
+// functions for fetches if ctx has a Proxy; see WithProxy.
 func Load(ctx context.Context, module []byte, limits wasi.Limits, cacheDir string) (*Loaded,
 	error) {
 	return loadGranted(ctx, module, limits, cacheDir, granted(ctx))
 }
 
-// Prepare is Load before it is known what a run is granted, which [Loaded.Run] checks. The module is
-// also instantiated, for the first run: it gets its memory with what that holds at first, and its
-// tables. None of its code runs, so a module with a start section is only loaded. Of inv the limits
-// and the cache directory count.
+// Prepare is Load without a check of the imports, which [Loaded.Run] makes. It also instantiates
+// the module for the first run, with its initial memory and tables. None of the module's code runs,
+// so a module with a start section is only loaded. It uses only the limits and the cache directory
+// of inv.
 func Prepare(ctx context.Context, module []byte, inv runners.Invocation) (*Loaded, error) {
 	start := time.Now()
 	l, err := loadGranted(ctx, module, inv.Module, inv.CacheDir, wasi.EveryFunction())
@@ -82,7 +82,7 @@ func Prepare(ctx context.Context, module []byte, inv runners.Invocation) (*Loade
 	if l.info.MemoryMin > mem.limit {
 		return l, nil
 	}
-	// What fails here fails again in the run, which reports it.
+	// An error occurs again in the run, which reports it.
 	if made, err := l.instantiate(ctx, mem); err == nil {
 		l.made.Store(made)
 	}
@@ -108,7 +108,8 @@ func loadGranted(ctx context.Context, module []byte, limits wasi.Limits, cacheDi
 	if err != nil {
 		return nil, err
 	}
-	// The engine copies what it keeps. So much garbage at once would take a collection.
+	// The engine copies what it keeps. Mapped memory, since so much garbage would cause a
+	// collection.
 	room, err := sys.Reserve(len(module) + wasi.HollowRoom)
 	if err == nil {
 		err = sys.Open(room)
@@ -164,8 +165,8 @@ func load(ctx context.Context, info wasi.Info, module []byte, cacheDir string,
 	return l, nil
 }
 
-// read has the engine read the module. There are bytes that make it panic rather than return an
-// error, as the end of the code within a try_table does.
+// read decodes the module with the engine. It turns panics into errors: the engine panics on some
+// invalid modules, such as code that ends within a try_table.
 func (l *Loaded) read(ctx context.Context, module []byte) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -180,7 +181,7 @@ func (l *Loaded) read(ctx context.Context, module []byte) (err error) {
 	return nil
 }
 
-// Close gives back the engine's memory.
+// Close releases the engine's memory.
 func (l *Loaded) Close(ctx context.Context) error {
 	err := l.runtime.Close(ctx)
 	if l.cache != nil {
@@ -189,8 +190,8 @@ func (l *Loaded) Close(ctx context.Context) error {
 	return err
 }
 
-// Run loads the module and runs it once; see Loaded.Run. A refused module has a Report as well,
-// which says so.
+// Run loads the module and runs it once; see Loaded.Run. For a refused module the Report names the
+// denial.
 func Run(ctx context.Context, inv runners.Invocation, module []byte, stdin, stdout,
 	stderr *os.File) (runners.Report, error) {
 	l, err := Load(ctx, module, inv.Module, inv.CacheDir)
@@ -201,7 +202,7 @@ func Run(ctx context.Context, inv runners.Invocation, module []byte, stdin, stdo
 	return l.Run(ctx, inv, stdin, stdout, stderr)
 }
 
-// refused reports an import that was not granted as the denial that it is.
+// refused returns a report with a denial if err is about an import that was not granted.
 func refused(err error) runners.Report {
 	var me *wasi.ModuleError
 	if !errors.As(err, &me) || me.Kind != wasi.ErrImport {

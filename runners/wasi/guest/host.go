@@ -13,16 +13,16 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// host is the modules that guests import: preview 1, and the functions of fetches and of agents. The
-// functions are bound once for a loaded module; the context of a call identifies the process.
+// host provides the functions that guests import: preview 1, fetches and the bindings of agents.
+// They are bound once for a loaded module; the context of a call identifies the process.
 type host struct {
 	// The module has a linear memory. The engine hands out a nil pointer in a non-nil interface for
 	// the memory of a module without one.
 	memory bool
 }
 
-// caller is the process that a call comes from, with its open requests and the open answers of its
-// bindings. The context of the call has it under callerKey.
+// caller is the state of the process that makes a call: its descriptors, open fetches and open
+// answers of bindings. It is in the context of the call, under callerKey.
 type caller struct {
 	process  *preview1.Process
 	requests *hostfetch.Requests
@@ -33,8 +33,8 @@ type callerKey struct{}
 
 func callerOf(ctx context.Context) *caller { return ctx.Value(callerKey{}).(*caller) }
 
-// bind binds the functions that a module imports. Whether it may was checked before. The engine
-// compiles a step for each function that is bound, so those that nobody imports are left out.
+// bind provides the imported functions to the engine. They must have been checked before. Functions
+// that the module does not import are left out, since the engine compiles code for each.
 func (h host) bind(ctx context.Context, r wazero.Runtime, imports []wasi.Import) error {
 	imported := map[wasi.Import]bool{}
 	for _, i := range imports {
@@ -79,8 +79,8 @@ func (h host) bind(ctx context.Context, r wazero.Runtime, imports []wasi.Import)
 	return nil
 }
 
-// export makes a module for the engine of those of the functions, all of one module, that are
-// imported; none if there are none. of returns what carries a function out.
+// export makes a host module of those functions, all of one module name, that are in imports. It
+// makes none if there are none. of returns the implementation of a function.
 func export(ctx context.Context, r wazero.Runtime, functions []wasi.Import,
 	imported map[wasi.Import]bool, of func(wasi.Import) api.GoModuleFunc) error {
 	b, found := r.NewHostModuleBuilder(functions[0].Module), false
@@ -105,7 +105,7 @@ func export(ctx context.Context, r wazero.Runtime, functions []wasi.Import,
 	return nil
 }
 
-// linearOf is all of a module's memory, without a copy.
+// linearOf returns all of a module's memory, without a copy.
 func (h host) linearOf(m api.Module) (mem []byte) {
 	if h.memory {
 		// at 4 GiB the size does not fit 32 bits

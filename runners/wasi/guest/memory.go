@@ -7,8 +7,8 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// linear is the guest's memory: address space for all that it may ever have, reserved once, of
-// which pages cost memory only when they are touched. Growing moves nothing and copies nothing.
+// linear is the guest's linear memory. Address space for its maximum size is reserved once, and
+// pages cost memory only when they are touched, so that growing copies nothing.
 type linear struct {
 	limit    uint64 // bytes
 	reserved []byte
@@ -17,7 +17,7 @@ type linear struct {
 	refused  *runners.MemoryRefused
 }
 
-// newLinear returns a memory of at most limit bytes, and where that is 0, of as many as there can be.
+// newLinear returns a memory of at most limit bytes; 0 is the maximum of WebAssembly.
 func newLinear(limit int64) *linear {
 	if limit <= 0 {
 		limit = wasi.MaxMemory

@@ -14,7 +14,7 @@ import (
 // Proxy opens streams to the fetch proxy. Several guests may use it at once.
 type Proxy struct {
 	socket *control.Proxy
-	// streams is in the place of socket in a jail that gets no descriptors.
+	// streams is used instead of socket in a jail that cannot receive descriptors.
 	streams *streams.Client
 	scope   int
 }
@@ -22,8 +22,8 @@ type Proxy struct {
 // NewProxy takes over the control socket f, which came with the order.
 func NewProxy(f *os.File) *Proxy { return &Proxy{socket: control.NewProxy(f)} }
 
-// NewStreams takes over the socket f, which carries streams to the fetch proxy, in place of the
-// control socket.
+// NewStreams returns a Proxy on f, a socket that multiplexes streams to the fetch proxy (package
+// streams). It takes f over.
 func NewStreams(f *os.File) (*Proxy, error) {
 	client, err := streams.NewClient(f)
 	if err != nil {
@@ -32,8 +32,8 @@ func NewStreams(f *os.File) (*Proxy, error) {
 	return &Proxy{streams: client}, nil
 }
 
-// As returns p for guests under one scope of the proxy; see control.OpenStream. For runners.NoFetch
-// it returns nil.
+// As returns p with a scope for its streams; see control.OpenStream. For runners.NoFetch it returns
+// nil.
 func (p *Proxy) As(scope int) *Proxy {
 	if p == nil || scope == runners.NoFetch {
 		return nil
@@ -58,8 +58,8 @@ func (p *Proxy) Open() (*os.File, error) {
 }
 
 // Event tells the proxy which event an agent works on, as AGENT/SEQ, or with an empty name that there
-// is none. When it returns, the proxy gives the requests of that event their keys. A proxy that has
-// gone has none to give. In a jail that gets no descriptors it does nothing.
+// is none. When it returns, the proxy sets the Idempotency-Key of the event's requests. Errors are
+// ignored. In a jail that cannot receive descriptors it does nothing.
 func (p *Proxy) Event(name string) {
 	if p == nil || p.streams != nil {
 		return
@@ -81,7 +81,7 @@ func WithScope(ctx context.Context, scope int) context.Context {
 	return WithProxy(ctx, p.As(scope))
 }
 
-// opener returns how a run's guests get streams, or nil if they get none.
+// opener returns the function that opens streams for a run's guests, or nil if they may not fetch.
 func opener(ctx context.Context) func() (*os.File, error) {
 	if p, ok := ctx.Value(proxyKey{}).(*Proxy); ok && p != nil {
 		return p.Open
@@ -89,7 +89,7 @@ func opener(ctx context.Context) func() (*os.File, error) {
 	return nil
 }
 
-// granted are the imports beyond preview 1 of a run's guests.
+// granted returns the imports besides preview 1 that a run's guests may have.
 func granted(ctx context.Context) []wasi.Import {
 	all := wasi.AgentFunctions(agentOf(ctx).Bindings...)
 	if opener(ctx) != nil {
@@ -98,11 +98,11 @@ func granted(ctx context.Context) []wasi.Import {
 	return all
 }
 
-// An Agent is what the guest of an agent has beside what every guest has.
+// An Agent connects the guest of an agent with its host.
 type Agent struct {
 	// Host answers its calls.
 	Host hostagent.Host
-	// Bindings are those whose functions it may import.
+	// Bindings are the names of the bindings whose functions it may import.
 	Bindings []string
 	// Open opens a stream on which Host answers the same calls as HTTP.
 	Open func() (*os.File, error)
@@ -111,12 +111,12 @@ type Agent struct {
 // agentKey is the key of the Agent in the context of a run.
 type agentKey struct{}
 
-// WithAgent makes the guests of a run those of an agent.
+// WithAgent makes the guests of a run guests of the agent a.
 func WithAgent(ctx context.Context, a Agent) context.Context {
 	return context.WithValue(ctx, agentKey{}, a)
 }
 
-// agentOf returns the agent of a run, or one without bindings.
+// agentOf returns the Agent in ctx, or the zero Agent.
 func agentOf(ctx context.Context) Agent {
 	a, _ := ctx.Value(agentKey{}).(Agent)
 	return a

@@ -70,7 +70,7 @@ func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout,
 	}
 	runErr := l.start(context.WithValue(ctx, callerKey{}, &caller{p, requests, answers}), made, mem)
 	for _, f := range [...]*os.File{stdin, stdout, stderr} {
-		// Only their descriptors were used, which a finalizer closes.
+		// Keep the files open: only their descriptors were used.
 		runtime.KeepAlive(f)
 	}
 	rep := runners.Report{
@@ -96,7 +96,7 @@ func isStopped(ctx context.Context, err error) bool {
 	return ok && ctx.Err() != nil && exit.ExitCode() == wazerosys.ExitCodeContextCanceled
 }
 
-// descriptor of a stream. Fd puts it into blocking mode if it was opened as a file of Go's.
+// descriptor returns the descriptor of a stream, in blocking mode, or -1 for nil.
 func descriptor(f *os.File) int {
 	if f == nil {
 		return -1
@@ -104,7 +104,7 @@ func descriptor(f *os.File) int {
 	return int(f.Fd())
 }
 
-// start calls _start of an instance, which it makes if there is none.
+// start calls _start of the instance made, or of a new one if made is nil.
 func (l *Loaded) start(ctx context.Context, made *instance, mem *linear) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -231,7 +231,7 @@ func firstLine(err error) error {
 	return errors.New(line)
 }
 
-// compileError names the faults that only the engine finds.
+// compileError converts an error of the engine's compiler to one of this package.
 func compileError(err error) error {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	switch {
@@ -275,11 +275,10 @@ func (l *Loaded) RunMetered(ctx context.Context, inv runners.Invocation, limit i
 	return rep, err
 }
 
-// cpuTick is how late a breach of the limit of CPU time may be seen at the least.
+// cpuTick is the minimum interval between two reads of the CPU time.
 const cpuTick = 10 * time.Millisecond
 
-// watchCPU calls over once the thread's CPU time has reached until, which one thread reaches no
-// sooner than the clock does. stop ends the watch.
+// watchCPU calls over when the thread's CPU time has reached until. stop ends the watch.
 func watchCPU(thread sys.Thread, until time.Duration, over func()) (stop func()) {
 	done := make(chan struct{})
 	go func() {

@@ -14,13 +14,14 @@ import (
 	"github.com/jail-sandbox/jail/runners/wasi/guest/view"
 )
 
-// tree is the guest's view, and the directories that it has open at its start.
+// tree is the guest's view and its preopened directories.
 type tree struct {
 	view *view.View
 	dirs []preview1.Preopen
 }
 
-// newTree opens the mounts. A guest without mounts and devices has no directory at all.
+// newTree opens the mounts and the preopened directories. A guest without mounts and devices has
+// none.
 func newTree(inv runners.Invocation, fallback runners.Layout, denials *runners.Denials) (*tree,
 	error) {
 	v, err := View(inv, recorder{denials})
@@ -38,7 +39,7 @@ func newTree(inv runners.Invocation, fallback runners.Layout, denials *runners.D
 	return t, nil
 }
 
-// View opens the file system of an invocation as a guest sees it, with the same refusals.
+// View returns the file system of an invocation as a guest sees it. rec gets the refusals.
 func View(inv runners.Invocation, rec view.Recorder) (*view.View, error) {
 	opened, err := openMounts(inv.Mounts)
 	if err != nil {
@@ -104,9 +105,8 @@ func openMounts(mounts []runners.Mount) ([]view.Mount, error) {
 	return out, nil
 }
 
-// preopen opens what the layout says. In the second one the order is that of
-// wasmtime and of what C libraries make of it: among directories that fit a path
-// equally well the last is taken, so "." has to be last.
+// preopen opens the directories of a layout. In LayoutPreopens the order is wasmtime's: of several
+// directories that match a path, C libraries take the last one, so "." has to be last.
 func (t *tree) preopen(inv runners.Invocation, layout runners.Layout) error {
 	cwd, err := openCwd(t.view, inv.Cwd)
 	if err != nil {
@@ -157,7 +157,7 @@ func openCwd(v *view.View, dir string) (*view.Dir, error) {
 	return d, nil
 }
 
-// CheckCwd looks for the working directory of an invocation in a view, as a guest's is looked for.
+// CheckCwd returns an error if dir cannot be a working directory in the view, as for a guest.
 func CheckCwd(v *view.View, dir string) error {
 	d, err := openCwd(v, dir)
 	if err == nil {
@@ -181,12 +181,12 @@ func (t *tree) close() {
 	t.view.Close()
 }
 
-// recorder puts the refusals of the view among those of the process.
+// recorder implements view.Recorder and adds refusals to denials.
 type recorder struct{ denials *runners.Denials }
 
 func (r recorder) Denied(what, rule string) { r.denials.Add(preview1.Layer, what, rule) }
 
-// hidden compiles the patterns of a mount; none hide nothing.
+// hidden compiles the hide patterns of a mount. Without patterns nothing is hidden.
 func hidden(patterns []string) (view.Hidden, error) {
 	if len(patterns) == 0 {
 		return nil, nil

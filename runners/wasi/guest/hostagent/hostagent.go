@@ -1,6 +1,5 @@
 // Package hostagent implements the host functions by which the guest of an agent calls its bindings
-// (docs/agent-abi.md). It knows linear memory as bytes and no engine, and of the agent only what it
-// is given.
+// (docs/agent-abi.md). It does not depend on the engine: linear memory is a byte slice.
 package hostagent
 
 import (
@@ -30,17 +29,17 @@ type Host interface {
 	Await(d time.Duration) []byte
 }
 
-// Answers are those that one guest has open. They are for one goroutine.
+// Answers holds the open answers of one guest. It is for one goroutine.
 type Answers struct {
 	host Host
 	all  [maxAnswers]io.ReadCloser
 	last linear.LastError
 }
 
-// New makes the functions of a guest of host.
+// New returns the Answers of a guest of host.
 func New(host Host) *Answers { return &Answers{host: host} }
 
-// Close closes what the guest left open.
+// Close closes the answers that the guest left open.
 func (s *Answers) Close() {
 	for i, a := range s.all {
 		if a != nil {
@@ -61,12 +60,13 @@ func Lookup(name string) Call { return calls[name] }
 var calls = map[string]Call{"call": call, "close": closeAnswer, "error": lastError, "read": read,
 	"wait": wait}
 
-// Do makes a call of the guest, and keeps the words of its error for it.
+// Do makes a call of the guest and returns its error number. It keeps the error's text for
+// last_error.
 func (s *Answers) Do(c Call, binding string, mem []byte, a []uint64) linear.Errno {
 	return s.last.Keep(c(s, binding, mem, a), broken)
 }
 
-// put opens an answer and writes its handle to ptr.
+// put stores the answer that open returns and writes its handle to ptr.
 func (s *Answers) put(mem []byte, ptr uint64, open func() io.ReadCloser) error {
 	if _, err := linear.At(mem, ptr, 4); err != nil {
 		return err

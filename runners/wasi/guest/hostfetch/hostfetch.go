@@ -1,7 +1,7 @@
 // Package hostfetch implements the host functions by which a guest without sockets fetches
 // (docs/fetch-abi.md). Each request is plain HTTP over a stream to the fetch proxy, as a guest with
-// sockets would write it, so the package makes no decision and bypasses none. It knows linear
-// memory as bytes and no engine.
+// sockets would write it, so the package decides nothing. It does not depend on the engine: linear
+// memory is a byte slice.
 package hostfetch
 
 import (
@@ -23,7 +23,7 @@ const (
 	maxHead = 512 << 10
 )
 
-// The numbers that these functions return besides those of linear.
+// Error numbers of these functions besides those of package linear.
 const (
 	// ECONNREFUSED: the proxy gives no stream
 	noStream linear.Errno = 14
@@ -37,14 +37,14 @@ const (
 	timedOut   linear.Errno = 73 // ETIMEDOUT
 )
 
-// Requests are those that one guest has open. They are for one goroutine.
+// Requests holds the open requests of one guest. It is for one goroutine.
 type Requests struct {
 	dial func() (*os.File, error)
 	all  [maxRequests]*request
 	last linear.LastError
 }
 
-// New makes the functions of a guest; dial opens a stream to the proxy, and is nil where there is
+// New returns the Requests of a guest. dial opens a stream to the proxy; it is nil if there is
 // none.
 func New(dial func() (*os.File, error)) *Requests { return &Requests{dial: dial} }
 
@@ -75,7 +75,7 @@ var calls = map[string]Call{
 	"write":  on(write),
 }
 
-// on is the Call of a function that gets the request of its first parameter.
+// on returns the Call that looks up the request of its first parameter and calls call with it.
 func on(call func(r *Requests, q *request, mem []byte, a []uint64) error) Call {
 	return func(r *Requests, mem []byte, a []uint64) error {
 		h := uint32(a[0])
@@ -86,7 +86,8 @@ func on(call func(r *Requests, q *request, mem []byte, a []uint64) error) Call {
 	}
 }
 
-// Do makes a call of the guest, and keeps the words of its error for it.
+// Do makes a call of the guest and returns its error number. It keeps the error's text for
+// last_error.
 func (r *Requests) Do(c Call, mem []byte, a []uint64) linear.Errno {
 	return r.last.Keep(c(r, mem, a), badAnswer)
 }
@@ -129,7 +130,7 @@ func open(r *Requests, mem []byte, a []uint64) error {
 		return err
 	}
 	q := &request{s: s, method: method, left: int64(a[6])}
-	// The proxy's response up to then counts.
+	// The proxy may have responded before it closed the stream.
 	if err := s.write(first); err != nil && !isClosed(err) {
 		s.close()
 		return err
@@ -138,7 +139,7 @@ func open(r *Requests, mem []byte, a []uint64) error {
 	return linear.PutU32(mem, a[8], uint32(free))
 }
 
-// stream opens a stream that is used for so many milliseconds; 0 is as long as the run lasts.
+// stream opens a stream with a deadline in ms milliseconds; 0 is no deadline.
 func (r *Requests) stream(ms uint32) (*stream, error) {
 	var until time.Time
 	if ms > 0 {
@@ -204,7 +205,7 @@ func closeRequest(r *Requests, q *request, _ []byte, a []uint64) error {
 	return nil
 }
 
-// plain reports whether a text can stand in a line of a request.
+// plain reports whether s can be part of a request line or header line.
 func plain(s string) bool {
 	return !bytes.ContainsFunc([]byte(s), func(c rune) bool {
 		return c < ' ' && c != '\t' || c == 0x7f

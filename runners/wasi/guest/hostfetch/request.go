@@ -10,14 +10,14 @@ import (
 	"github.com/jail-sandbox/jail/runners/wasi/guest/linear"
 )
 
-// ours are headers that say where a message ends, whose it is, or how the stream goes on: this
-// package makes them from the arguments.
+// ours are the headers that only this package sets: the host, and those about the framing of
+// messages and the connection.
 var ours = []string{"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te",
 	"trailer", "upgrade", "expect",
 	"proxy-connection", "proxy-authorization"}
 
-// requestHead writes the head of a request as a proxy reads it. length is that of the body; -1 is
-// not known, so that it goes in chunks.
+// requestHead returns the head of a request to a proxy. length is the length of the body; -1 is
+// unknown, for a chunked body.
 func requestHead(method, url, headers string, length int64) ([]byte, error) {
 	scheme, rest, ok := strings.Cut(url, "://")
 	host := rest
@@ -67,16 +67,16 @@ func requestHead(method, url, headers string, length int64) ([]byte, error) {
 type request struct {
 	s      *stream
 	method string
-	// Of the body that is to be written; -1: it goes in chunks.
+	// Bytes of the body still to be written; -1 for a chunked body.
 	left int64
-	// No body can be written any more.
+	// The body is complete.
 	ended bool
 
-	// Of the answer; 0 while there is none.
+	// Status of the answer; 0 before the answer.
 	code    int
 	head    []byte
 	framing framing
-	// Of the body, or of the chunk; -1 until the end of the stream.
+	// Bytes left of the answer's body or chunk; -1: the body ends with the stream.
 	rest  int64
 	done  bool
 	begun bool // a chunk was read
@@ -111,7 +111,7 @@ func (q *request) write(b []byte) error {
 	return nil
 }
 
-// maxChunk is how much of a body goes in one chunk, in bytes.
+// maxChunk is the maximum size of a chunk of the body in bytes.
 const maxChunk = 32 << 10
 
 // send writes parts of the body. After an error it is unknown how much was sent, so no more follow.
@@ -125,14 +125,14 @@ func (q *request) send(parts ...[]byte) error {
 	return nil
 }
 
-// answer ends the body and reads the head of the answer, once.
+// answer ends the body and reads the head of the answer. Further calls do nothing.
 func (q *request) answer() error {
 	if q.code != 0 {
 		return nil
 	}
 	switch {
 	case q.ended:
-		// The proxy has heard enough.
+		// The proxy has closed its receiving side.
 	case q.left > 0:
 		return linear.Fail(linear.BadArgument, "%d bytes of the body are missing", q.left)
 	case q.left < 0:
@@ -187,7 +187,8 @@ func (q *request) readHead() (int, error) {
 	return code, nil
 }
 
-// field takes one header line. Those of the stream are not the guest's.
+// field handles one header line of the answer. Headers about the framing are not shown to the
+// guest.
 func (q *request) field(line []byte) error {
 	name, value, ok := strings.Cut(string(line), ":")
 	if !ok || name == "" {
@@ -219,7 +220,7 @@ func (q *request) field(line []byte) error {
 	return nil
 }
 
-// read reads some of the body; 0 is its end, unless b is empty.
+// read reads a part of the answer's body into b. 0 bytes are the end, unless b is empty.
 func (q *request) read(b []byte) (int, error) {
 	if len(b) == 0 || q.done {
 		return 0, nil
@@ -252,7 +253,7 @@ func (q *request) read(b []byte) (int, error) {
 	return n, nil
 }
 
-// chunk reads the line before a chunk.
+// chunk reads the size line of the next chunk.
 func (q *request) chunk() error {
 	if q.begun {
 		end, err := q.s.line(2)
@@ -276,7 +277,7 @@ func (q *request) chunk() error {
 	if q.rest = int64(n); n > 0 {
 		return nil
 	}
-	// Trailers, which nobody asked for.
+	// Skip the trailers.
 	for {
 		line, err := q.s.line(maxHead)
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/jail-sandbox/jail/runners/wasi/guest/linear"
 )
 
-// stream is a stream to the proxy, with the bytes that were read ahead.
+// stream is a connection to the proxy with a read buffer.
 type stream struct {
 	file  *os.File // holds fd
 	fd    int
@@ -59,7 +59,7 @@ func (s *stream) late() error {
 
 func (s *stream) isLate() bool { return !s.until.IsZero() && !time.Now().Before(s.until) }
 
-// isClosed reports whether err says that the proxy reads no more.
+// isClosed reports whether err says that the proxy has closed its receiving side.
 func isClosed(err error) bool { return linear.Has(err, bodyClosed) }
 
 // write writes all of b.
@@ -122,7 +122,7 @@ func (s *stream) fill() error {
 	return err
 }
 
-// line reads one line of at most so many bytes, without its end.
+// line reads one line of at most most bytes and returns it without its end.
 func (s *stream) line(most int) ([]byte, error) {
 	var out []byte
 	for {

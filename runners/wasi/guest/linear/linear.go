@@ -1,5 +1,5 @@
-// Package linear gives host functions the linear memory of their guest, which chooses each pointer
-// and length, and keeps for the guest the text of its last error.
+// Package linear gives host functions checked access to the linear memory of their guest, which
+// chooses each pointer and length, and keeps the text of the guest's last error.
 package linear
 
 import (
@@ -30,18 +30,18 @@ type fault struct {
 
 func (f *fault) Error() string { return f.text }
 
-// Fail returns an error for which a host function returns e.
+// Fail returns an error with the number e and a text for the guest.
 func Fail(e Errno, format string, args ...any) error {
 	return &fault{e, fmt.Sprintf(format, args...)}
 }
 
-// Has reports whether Fail made err, with the number e.
+// Has reports whether err is from Fail with the number e.
 func Has(err error, e Errno) bool {
 	var f *fault
 	return errors.As(err, &f) && f.errno == e
 }
 
-// MaxError is how many bytes of an error's text a guest can read.
+// MaxError is the maximum length of an error's text in bytes.
 const MaxError = 500
 
 // LastError is the text of the last error of a guest, of at most 500 bytes.
@@ -59,13 +59,13 @@ func (l *LastError) Keep(err error, other Errno) Errno {
 	return f.errno
 }
 
-// Put writes the text to memory as the function Put does.
+// Put writes the text to memory with the function Put.
 func (l *LastError) Put(mem []byte, ptr, n, total uint64) error {
 	return Put(mem, ptr, n, total, []byte(l.text))
 }
 
-// At returns n bytes of memory at ptr. Of both parameters the lower 32 bits count. The error is
-// BadPointer if the memory ends before.
+// At returns the n bytes of memory at ptr. It uses the lower 32 bits of both. The error is
+// BadPointer if they are not all in the memory.
 func At(mem []byte, ptr, n uint64) ([]byte, error) {
 	p, l := uint64(uint32(ptr)), uint64(uint32(n))
 	if p+l > uint64(len(mem)) {

@@ -67,7 +67,8 @@ var (
 	writeFd = on((*Process).writable, fdWrite)
 )
 
-// on is the Call of a function that gets the open file of its first parameter, as find returns it.
+// on returns the Call that looks up the file of its first parameter with find and calls the
+// function with it.
 func on(find func(p *Process, fd uint64) (*file, Errno),
 	call func(p *Process, f *file, mem []byte, a []uint64) Errno) Call {
 	return func(p *Process, mem []byte, a []uint64) Errno {
@@ -129,7 +130,7 @@ func errnoOf(err error) Errno { return wasiErrno(sys.ErrnoOf(err)) }
 // by a pointer and a length that the guest chose, so every one is checked.
 type memory []byte
 
-// at returns n bytes at ptr, or false where they are not all in the memory.
+// at returns the n bytes at ptr, or false if they are not all in the memory.
 func (m memory) at(ptr, n uint32) ([]byte, bool) {
 	end := uint64(ptr) + uint64(n)
 	if end > uint64(len(m)) {

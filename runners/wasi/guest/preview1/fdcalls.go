@@ -11,7 +11,7 @@ import (
 
 type direntry = view.Entry
 
-// file returns what is open behind fd.
+// file returns the open file or directory of the guest's descriptor fd.
 func (p *Process) file(fd uint64) (*file, Errno) {
 	if f := p.fds.get(uint32(fd)); f != nil {
 		return f, success
@@ -19,7 +19,7 @@ func (p *Process) file(fd uint64) (*file, Errno) {
 	return nil, errBadf
 }
 
-// dir returns the directory behind fd.
+// dir returns the open directory of fd. Another kind of file is an error.
 func (p *Process) dir(fd uint64) (*file, Errno) {
 	f, e := p.file(fd)
 	if e == success && f.kind != kindDir {
@@ -215,7 +215,7 @@ func (f *file) onWritable() bool {
 	return !f.readOnly
 }
 
-// times reads the two times of a set-times call and what is to become of them.
+// times converts the two times and the flags of a set-times call to arguments of utimensat(2).
 func times(atim, mtim uint64, flags uint32) (ts [2]sys.Timespec, e Errno) {
 	const atimSet, atimNow, mtimSet, mtimNow = 1, 2, 4, 8
 	if flags&^0xf != 0 || flags&(atimSet|atimNow) == atimSet|atimNow ||
@@ -302,8 +302,8 @@ func fdRead(p *Process, f *file, mem []byte, a []uint64) Errno {
 	return memory(mem).putU32(uint32(a[3]), uint32(n))
 }
 
-// read waits for a stream unless the guest asked not to. The flag is kept here,
-// not set on the pipe, which others may share.
+// read waits for data of a stream unless the guest set nonblocking mode. The mode is kept here and
+// not set on the pipe, which other processes may share.
 func (f *file) read(iovs [][]byte) (int, error) {
 	if f.waits() && f.flags&flagNonblock != 0 {
 		fds := [1]sys.PollFD{{Fd: int32(f.fd), Events: sys.PollIn}}
@@ -405,8 +405,8 @@ func (p *Process) positioned(f *file, mem []byte, a []uint64,
 	return memory(mem).putU32(uint32(a[4]), uint32(n))
 }
 
-// forget drops the buffers of a call. They point into memory that is given back
-// when the guest ends, where Go's collector must find no pointer to it.
+// forget clears the buffers of a call: no pointers into linear memory may remain after it is
+// unmapped.
 func (p *Process) forget() { clear(p.room[:]) }
 
 // seekable returns the regular file behind fd.

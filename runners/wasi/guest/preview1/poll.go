@@ -117,10 +117,11 @@ func (s *subscription) setClock(b []byte) Errno {
 	return success
 }
 
-// lookEvery is how often a call that waits looks whether its guest is to end, in nanoseconds.
+// lookEvery is the interval in nanoseconds at which a waiting call checks whether its guest must
+// end.
 const lookEvery = 20e6
 
-// ending reports whether the guest is to end.
+// ending reports whether the guest must end (Config.Done).
 func (p *Process) ending() bool {
 	select {
 	case <-p.done:

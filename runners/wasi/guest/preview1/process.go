@@ -13,10 +13,10 @@ import (
 	"github.com/jail-sandbox/jail/runners/wasi/guest/view"
 )
 
-// Layer is the layer that the refusals of this package name.
+// Layer is the name of the layer in the denials of this package.
 const Layer = "wasi"
 
-// defaultOpenFiles is how many descriptors a guest may have where nothing is said.
+// defaultOpenFiles is the maximum number of descriptors if Config does not set it.
 const defaultOpenFiles = 256
 
 // Config is the configuration of a guest.
@@ -58,7 +58,7 @@ type Process struct {
 	Stderr int64
 }
 
-// New makes a guest. Refusals go to denials.
+// New returns the Process of a guest. It adds refusals to denials.
 func New(c Config, denials *runners.Denials) *Process {
 	p := &Process{args: c.Args, env: c.Env, exit: c.Exit, done: c.Done, denials: denials}
 	p.fds.most = c.OpenFiles
@@ -81,7 +81,7 @@ func New(c Config, denials *runners.Denials) *Process {
 	return p
 }
 
-// Close closes every descriptor that the guest left open, but for the streams.
+// Close closes every descriptor that the guest left open, except the streams.
 func (p *Process) Close() {
 	for i := range p.fds.files {
 		if f := p.fds.files[i]; f != nil {
@@ -92,7 +92,7 @@ func (p *Process) Close() {
 	}
 }
 
-// OpenPeak is the most descriptors that were open at one time.
+// OpenPeak returns the highest number of descriptors that were open at one time.
 func (p *Process) OpenPeak() int { return p.fds.peak }
 
 func newStream(fd int, base uint64, count *int64) *file {
@@ -107,9 +107,9 @@ func newStream(fd int, base uint64, count *int64) *file {
 		return f
 	}
 	f.filetype = filetypeOf(st.Mode)
-	// To ask is an ioctl, which a jail refuses and records: not for what a script opens in /dev.
+	// The test is an ioctl, which a jail refuses and records, so memory devices are not tested.
 	if f.filetype == typeCharacterDevice && (sys.IsMemoryDevice(st.Rdev) || !sys.IsTerminal(fd)) {
-		// Or a library takes /dev/null for a terminal.
+		// As a character device, libraries would take /dev/null for a terminal.
 		f.filetype = typeUnknown
 	}
 	if f.filetype == typeRegular {
@@ -228,8 +228,8 @@ func schedYield(*Process, []byte, []uint64) Errno {
 	return success
 }
 
-// Call makes a call of the guest, and notes the limit that it met: the guest
-// learns of it by an error number that it may keep to itself.
+// Call makes a call of the guest and records the limit that made it fail, if any. The guest gets
+// only an error number, which it may not report.
 func (p *Process) Call(c Call, mem []byte, a []uint64) Errno {
 	e := c(p, mem, a)
 	switch e {
@@ -239,7 +239,7 @@ func (p *Process) Call(c Call, mem []byte, a []uint64) Errno {
 		p.limits.Add(runners.LimitMet{Name: "file_size", Peak: p.sizeOf(a[0]), Count: 1})
 	case errNospc:
 		if !p.full(a[0]) && len(a) > 2 {
-			// Where a call names the content of a link first.
+			// symlink has the content of the link as its first parameter.
 			p.full(a[2])
 		}
 	}
@@ -249,7 +249,7 @@ func (p *Process) Call(c Call, mem []byte, a []uint64) Errno {
 // LimitsMet returns the limits that the guest reached by a failed call.
 func (p *Process) LimitsMet() []runners.LimitMet { return p.limits }
 
-// sizeOf is how large the file behind fd has become.
+// sizeOf returns the size of the file of fd in bytes.
 func (p *Process) sizeOf(fd uint64) int64 {
 	var st sys.Stat
 	f := p.fds.get(uint32(fd))
@@ -259,8 +259,8 @@ func (p *Process) sizeOf(fd uint64) int64 {
 	return st.Size
 }
 
-// full notes what of the shadow is used up: its files, or else its bytes. The shadow is an overlay;
-// other file systems have no limit of their own in a policy. It reports whether fd is on one.
+// full records which limit of the shadow is reached: files, or else bytes. It reports whether fd is
+// on an overlay, that is in the shadow: other file systems have no limit in a policy.
 func (p *Process) full(fd uint64) bool {
 	var st sys.FileSystem
 	at := p.kernelFD(fd)
@@ -275,7 +275,7 @@ func (p *Process) full(fd uint64) bool {
 	return true
 }
 
-// kernelFD is the kernel's descriptor behind one of the guest's, or -1.
+// kernelFD returns the kernel's descriptor for one of the guest's, or -1 if it has none.
 func (p *Process) kernelFD(fd uint64) int {
 	f := p.fds.get(uint32(fd))
 	switch {

@@ -31,8 +31,8 @@ func (p *Process) addListener(variable string, open func() (*os.File, error)) {
 	p.env = append(env, variable+"="+strconv.Itoa(int(n)))
 }
 
-// socket returns the stream behind fd. Where there is none, trying is recorded, unless it is a
-// guest that has a way out and took the wrong number.
+// socket returns the stream of fd. If fd is neither a stream nor a listener, it records a denial of
+// the call name.
 func (p *Process) socket(name string, fd uint64) (*file, Errno) {
 	f := p.fds.get(uint32(fd))
 	if f != nil && f.kind == kindSocket {
@@ -65,7 +65,7 @@ func sockAccept(p *Process, mem []byte, a []uint64) Errno {
 		return errMfile
 	}
 	if _, ok := memory(mem).at(uint32(a[2]), 4); !ok {
-		// Before there is a stream that nobody could close.
+		// Checked before a stream is opened, which nobody could close.
 		return errFault
 	}
 	stream, err := f.accept()
@@ -94,7 +94,7 @@ func sockRecv(p *Process, mem []byte, a []uint64) Errno {
 	}
 	b, ok := memory(mem).at(uint32(a[5]), 2)
 	if !ok {
-		// Before anything is taken from the stream.
+		// Checked before anything is read from the stream.
 		return errFault
 	}
 	if e := readFd(p, mem, []uint64{a[0], a[1], a[2], a[4]}); e != success {

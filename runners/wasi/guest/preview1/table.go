@@ -65,7 +65,7 @@ type file struct {
 	kind     kind
 	filetype uint8
 	flags    uint16
-	// Of the kernel; -1 for a stream that was closed, and for a dir.
+	// The kernel's descriptor; -1 for a closed stream and for a directory.
 	fd int
 	// A file on a mount that cannot be changed.
 	readOnly bool
@@ -75,7 +75,7 @@ type file struct {
 	preopen   string
 
 	rights rights
-	// Of the bytes written to a stream.
+	// Counts the bytes written to a stream.
 	count *int64
 
 	accept func() (*os.File, error) // of a listener
@@ -189,15 +189,16 @@ const (
 	stdoutRights = rightFdWrite | rightFdstatSetFlags | rightFdFilestatGet | rightPollFdReadwrite
 )
 
-// rights are those of one descriptor, as they are reported.
+// rights are the reported rights of one descriptor.
 type rights struct {
-	// inherit are those of what is opened below a directory.
+	// inherit are the rights of files that are opened below a directory.
 	base, inherit uint64
-	// dropped are those that the guest gave up.
+	// dropped are the rights that the guest gave up.
 	dropped uint64
 }
 
-// narrow drops all but those of base and inherit, and reports false if some of these are not had.
+// narrow drops all rights except base and inherit. It reports false if the descriptor lacks one of
+// these.
 func (r *rights) narrow(base, inherit uint64) bool {
 	if base&^r.base != 0 || inherit&^r.inherit != 0 {
 		return false

@@ -9,10 +9,10 @@ import (
 	"github.com/jail-sandbox/jail/runners/internal/sys"
 )
 
-// Dir is an open directory: one of a mount, or one of the view itself.
+// Dir is an open directory of a mount, or a virtual directory of the view.
 type Dir struct {
 	v *View
-	// Of the view itself; then fd is -1.
+	// Set for a virtual directory of the view; then fd is -1.
 	node *node
 	m    *mount
 	fd   int
@@ -29,7 +29,7 @@ type Dir struct {
 	at   uint64 // cookie of buf[next:]
 }
 
-// FD returns the descriptor, and false for a directory of the view itself.
+// FD returns the descriptor, and false for a virtual directory.
 func (d *Dir) FD() (int, bool) { return d.fd, d.m != nil }
 
 // Writable reports whether the directory lies on a mount that can be changed.
@@ -44,7 +44,7 @@ func (d *Dir) Close() Errno {
 	return sys.ErrnoOf(sys.Close(d.fd))
 }
 
-// Self describes the directory itself.
+// Self returns the attributes of the directory itself.
 func (d *Dir) Self() (sys.Stat, Errno) {
 	if d.m == nil {
 		return d.node.stat(), 0
@@ -53,7 +53,7 @@ func (d *Dir) Self() (sys.Stat, Errno) {
 	return st, sys.ErrnoOf(sys.Fstat(d.fd, &st))
 }
 
-// stat returns the stat of a directory of the view itself.
+// stat returns the attributes of a device, or made-up ones of a virtual directory.
 func (n *node) stat() sys.Stat {
 	if n.device != nil {
 		return *n.device
@@ -61,7 +61,7 @@ func (n *node) stat() sys.Stat {
 	return sys.Stat{Mode: syscall.S_IFDIR | 0o555, Nlink: 2, Ino: n.ino(), Dev: 1, Blksize: 4096}
 }
 
-// ino numbers the nodes by their place, so that two are never taken for one.
+// ino returns an inode number that depends on the node's path, so that nodes differ.
 func (n *node) ino() uint64 {
 	if n.device != nil {
 		return n.device.Ino
@@ -76,7 +76,7 @@ func (n *node) ino() uint64 {
 	return h | 1<<62
 }
 
-// text is the absolute path of p, below d, for a record.
+// text returns the absolute path of p, relative to d, for a record.
 func (d *Dir) text(p string) string {
 	if d.m == nil {
 		return path.Join(d.node.path(), p)

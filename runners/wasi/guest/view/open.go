@@ -25,8 +25,8 @@ type How struct {
 	Follow bool
 }
 
-// flags are those of the kernel. O_NONBLOCK keeps the open of a FIFO from
-// waiting for its other end; O_NOCTTY is habit.
+// flags returns the flags for openat2(2). O_NONBLOCK keeps the open of a FIFO from waiting for its
+// other end; O_NOCTTY is habit.
 func (h How) flags() uint64 {
 	f := uint64(syscall.O_NONBLOCK | syscall.O_NOCTTY)
 	switch {
@@ -52,7 +52,7 @@ func (h How) flags() uint64 {
 	return f
 }
 
-// writes reports whether opening so can change anything.
+// writes reports whether an open with these options can change anything.
 func (h How) writes() bool { return h.Write || h.Create || h.Truncate || h.Append }
 
 func (h How) verb() string {
@@ -106,7 +106,8 @@ func mode(flags uint64) uint64 {
 	return 0
 }
 
-// openReadOnly is for a mount that cannot be changed: creating becomes finding.
+// openReadOnly returns the flags for an open on a read-only mount: it refuses writes, and Create
+// only opens an existing file.
 func (d *Dir) openReadOnly(p string, how How, flags uint64) (uint64, Errno) {
 	switch {
 	case how.Write && how.Directory:
@@ -135,7 +136,7 @@ func (d *Dir) openFault(f fault, p string, how How, m *mount) Errno {
 	return f.errno
 }
 
-// opened makes a file or Dir of an opened path.
+// opened converts an opened path to a file or a Dir.
 func (d *Dir) opened(o opened, p string, how How) (Opened, Errno) {
 	var st sys.Stat
 	if err := sys.Fstat(o.fd, &st); err != nil {

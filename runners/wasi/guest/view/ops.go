@@ -12,7 +12,7 @@ func simple(p string) bool {
 	return p != "" && p != "." && p != ".." && strings.IndexByte(p, '/') < 0
 }
 
-// Stat describes the file at p.
+// Stat returns the attributes of the file at p. follow is for a link at the end.
 func (d *Dir) Stat(p string, follow bool) (sys.Stat, Errno) {
 	b, rest, n, f := d.enter(p)
 	if f != none {
@@ -41,7 +41,7 @@ func (d *Dir) Stat(p string, follow bool) (sys.Stat, Errno) {
 	return st, sys.ErrnoOf(err)
 }
 
-// pathFlags open anything at all, as a mere place.
+// pathFlags returns the flags to open any file with O_PATH.
 func pathFlags(follow bool) uint64 {
 	if follow {
 		return sys.OPath
@@ -91,7 +91,7 @@ func (d *Dir) change(p string) (spot, Errno) {
 
 // Mkdir makes a directory.
 func (d *Dir) Mkdir(p string) Errno {
-	// That it is there already is the answer to mkdir -p, on any mount.
+	// mkdir -p needs EEXIST for an existing directory, also on a read-only mount.
 	if s, f := d.spot(p); f == none {
 		defer s.close()
 		if s.node != nil || s.name == "." {
@@ -147,7 +147,7 @@ func (d *Dir) Rmdir(p string) Errno {
 	return sys.ErrnoOf(sys.Rmdirat(s.fd, s.name))
 }
 
-// remove is change for a name that has to exist: a hidden one does not.
+// remove is change for a name that must exist. A hidden name does not exist.
 func (d *Dir) remove(p string) (spot, Errno) {
 	s, f := d.spot(p)
 	if f.rule == ruleHidden {
@@ -322,7 +322,7 @@ func checkSlashes(old, s *spot) Errno {
 	return 0
 }
 
-// moved tells open directories that the one at from, with all below, is at to.
+// moved updates the paths of open directories after a rename of from to to.
 func (v *View) moved(m *mount, from, to string) {
 	for d := range v.dirs {
 		if d.m != m {
@@ -336,11 +336,11 @@ func (v *View) moved(m *mount, from, to string) {
 	}
 }
 
-// maxMoveScan bounds the names that a rename looks at.
+// maxMoveScan is the maximum number of names that checkHiddenMove looks at.
 const maxMoveScan = 20_000
 
-// checkHiddenMove refuses to move a directory if that hides or shows a name
-// below it. A directory that is too large to look through is refused as well.
+// checkHiddenMove returns an error if the move of a directory would hide or show a name below it,
+// or if the directory is too large to check.
 func (d *Dir) checkHiddenMove(p string, old, s *spot) Errno {
 	h := old.m.Hidden
 	if h == nil || !h.CouldContain(old.path()) && !h.CouldContain(s.path()) {
@@ -361,7 +361,7 @@ type moveScan struct {
 	left int
 }
 
-// same reports whether every name below the directory stays as hidden, or as visible, as it is.
+// same reports whether every name below the directory is hidden at to if and only if it is at from.
 func (c *moveScan) same(parent int, name, from, to string) bool {
 	fd, err := sys.Openat2(parent, name, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0,
 		sys.ResolveBeneath)

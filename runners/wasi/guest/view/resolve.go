@@ -18,7 +18,7 @@ type base struct {
 	confined bool
 }
 
-// fault is a refusal that its operation has yet to record.
+// fault is an error number, and the rule to record if it is a refusal.
 type fault struct {
 	errno Errno
 	// empty: an ordinary error, not recorded
@@ -29,7 +29,7 @@ var none fault
 
 func plain(e Errno) fault { return fault{errno: e} }
 
-// fail turns a fault of an operation on p into its error number.
+// fail records a fault of an operation on p if it is a refusal, and returns its error number.
 func (d *Dir) fail(f fault, verb, p string) Errno {
 	if f.rule == "" {
 		return f.errno
@@ -64,8 +64,8 @@ func cut(p string) (name, rest string) {
 	return p[:i], p[i:]
 }
 
-// enter walks p through the directories of the view itself. It ends at one of
-// them, or in a mount with the rest of the path, which is at least ".".
+// enter walks p through the virtual directories. It returns the node if p ends at one, else a
+// directory of a mount and the rest of the path, at least ".".
 func (d *Dir) enter(p string) (base, string, *node, fault) {
 	if f := checkPath(p); f != none {
 		return base{}, "", nil, f
@@ -121,9 +121,9 @@ type opened struct {
 	node *node
 }
 
-// openBeneath opens p, and reports where in the mount it is. Nothing is opened that is hidden. One
-// call of the kernel does it, save for a path that leaves its directory by ".." or by an absolute
-// link, and for a link where names are hidden: those are walked.
+// openBeneath opens p and returns its path in the mount. Hidden names are not opened. One
+// openat2(2) does it, except for paths that leave their directory by ".." or an absolute link, and
+// for links on mounts with hidden names, which are walked.
 func (v *View) openBeneath(b base, p string, flags, mode uint64) (opened, fault) {
 	resolve := b.m.resolve()
 	dotdot := hasDotDot(p)
@@ -273,7 +273,7 @@ func (d *Dir) spot(p string) (spot, fault) {
 	return s, none
 }
 
-// below is the spot of a name in a directory of the view itself.
+// below returns the spot of a name in a virtual directory.
 func (v *View) below(n *node, name string, slash bool) (spot, fault) {
 	b, p, n, f := enterNode(n, name)
 	if f != none || n != nil {
@@ -434,7 +434,7 @@ func (w *walker) push(n *node) {
 
 func (w *walker) top() *step { return &w.steps[len(w.steps)-1] }
 
-// run consumes p. A link on the way is put in front of what is left.
+// run resolves p. It replaces a link by its target in the rest of the path.
 func (w *walker) run(p string, follow bool) (spot, fault) {
 	slash := false
 	for {
@@ -478,14 +478,14 @@ func (w *walker) run(p string, follow bool) (spot, fault) {
 	}
 }
 
-// restart goes to the root of the view, where absolute links start.
+// restart moves the walk to the root of the view, where absolute links start.
 func (w *walker) restart() {
 	w.close()
 	w.steps, w.floor = w.steps[:0], 0
 	w.push(w.v.root)
 }
 
-// here is the spot of the directory that the walk has come to.
+// here returns the spot of the directory that the walk has reached.
 func (w *walker) here() spot {
 	t := w.top()
 	if t.node != nil {
@@ -497,8 +497,8 @@ func (w *walker) here() spot {
 	return s
 }
 
-// down takes one component. It steps into a directory, or returns the target of
-// a link to follow, or, for the last component, its spot.
+// down resolves one component. It steps into a directory, or returns the target of a link to
+// follow, or, for the last component, its spot.
 func (w *walker) down(name string, last, follow bool) (*spot, string, fault) {
 	t := w.top()
 	if t.node != nil {

@@ -67,7 +67,7 @@ type View struct {
 	dirs map[*Dir]struct{}
 }
 
-// node is a directory of the view itself, or a device; one with a mount is where it begins.
+// node is a virtual directory of the view, the root of a mount, or a device.
 type node struct {
 	name     string
 	parent   *node
@@ -104,7 +104,7 @@ func New(mounts []Mount, rec Recorder) (*View, error) {
 	return v, nil
 }
 
-// plant makes the nodes down to p.
+// plant makes the nodes of p and its parents, and returns the node of p.
 func (v *View) plant(p string) (*node, error) {
 	if !path.IsAbs(p) || path.Clean(p) != p {
 		return nil, fmt.Errorf("mount %q: not a clean absolute path", p)
@@ -148,12 +148,12 @@ func (n *node) path() string {
 	return path.Join(n.parent.path(), n.name)
 }
 
-// Mounted reports whether one of the mounts that New was given begins at p.
+// Mounted reports whether p is the path of one of the mounts given to New.
 func (v *View) Mounted(p string) bool {
 	return slices.ContainsFunc(v.mounts, func(m *mount) bool { return m.Path == p })
 }
 
-// Close gives back the descriptors of the mounts. Open Dirs have their own.
+// Close closes the descriptors of the mounts. Open Dirs have their own.
 func (v *View) Close() {
 	for _, m := range v.mounts {
 		// A directory: nothing is written back.
@@ -180,7 +180,7 @@ func (v *View) Preopen(p string) (*Dir, Errno) {
 	return o.Dir, 0
 }
 
-// top is the root of the view as a place to start from; it is not to be closed.
+// top returns the root of the view as a start for resolution. It must not be closed.
 func (v *View) top() *Dir {
 	if m := v.root.mount; m != nil {
 		return &Dir{v: v, m: m, fd: m.FD}
