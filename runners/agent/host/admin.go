@@ -7,19 +7,19 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// maxAdmin bounds what an operation takes, in bytes.
+// maxAdmin bounds the input of an operation, in bytes.
 const maxAdmin = 64 << 20
 
-// admin are the owner's operations on the database.
+// admin holds the owner's operations on the database that are not done yet.
 type admin struct {
-	// parts is what has come of an operation, by its id.
+	// parts are the received parts of the operations' inputs, by operation id.
 	parts map[uint64][]byte
 	// waiting are the operations that wait for the end of a transaction.
 	waiting []agent.Admin
 }
 
-// administer takes a part of an operation, and carries out the operation once all of it is there
-// and the guest is in no transaction.
+// administer takes a part of an operation. After the last part it does the operation, as soon as
+// the guest is in no transaction.
 func (h *Host) administer(a agent.Admin) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -42,7 +42,7 @@ func (h *Host) administer(a agent.Admin) {
 	h.operate()
 }
 
-// operate carries out the operations that wait, if the guest is in no transaction. h.mu is held.
+// operate does the waiting operations, unless the guest is in a transaction. The caller holds h.mu.
 func (h *Host) operate() {
 	if h.work != nil {
 		return
@@ -54,7 +54,7 @@ func (h *Host) operate() {
 	h.admin.waiting = nil
 }
 
-// operation carries out one operation and returns its result. h.mu is held.
+// operation does one operation and returns its result. The caller holds h.mu.
 func (h *Host) operation(a agent.Admin) (result any, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), h.o.Deadline)
 	defer cancel()

@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// maxCalls is how many calls wait for jail-agentd at one time.
+	// maxCalls is how many calls may wait for jail-agentd at a time.
 	maxCalls = 64
-	// maxAhead is how many replies of a call wait for the guest to read them.
+	// maxAhead is how many replies of one call are buffered for the guest.
 	maxAhead = 64
 )
 
-// calls are those that wait for replies of jail-agentd.
+// calls holds the calls that wait for replies from jail-agentd, by id.
 type calls struct {
 	mu   sync.Mutex
 	last uint64
 	open map[uint64]*pending
 }
 
-// A pending is a call that waits.
+// A pending is a call that waits for replies.
 type pending struct {
 	id      uint64
 	replies chan agent.Reply
@@ -56,7 +56,8 @@ func (c *calls) remove(p *pending) {
 	delete(c.open, p.id)
 }
 
-// reply gives a reply to its call. It waits for a guest that reads slowly.
+// reply passes a reply to its call. It blocks while the guest's buffer is full. A reply to an
+// unknown call is dropped.
 func (c *calls) reply(r agent.Reply) {
 	c.mu.Lock()
 	p := c.open[r.ID]
@@ -70,18 +71,18 @@ func (c *calls) reply(r agent.Reply) {
 	}
 }
 
-// An Answer is what a call returns: the guest reads it to its end, and closes it.
+// An Answer is the answer to a call. The guest reads it to its end and closes it.
 type Answer struct {
-	// Stream says that the answer is a stream of server-sent events, else it is one JSON object.
+	// Stream: the answer is a stream of server-sent events, else one JSON object.
 	Stream bool
 
 	text bytes.Reader
-	// more returns the next part, and io.EOF after the last one. It is nil after that.
+	// more returns the next part, with io.EOF if it is the last. It is set to nil afterwards.
 	more  func() ([]byte, error)
 	close func()
 }
 
-// Read reads some of the answer. It waits for what has not come yet.
+// Read reads a part of the answer into b. It blocks until there is data or the answer ends.
 func (a *Answer) Read(b []byte) (int, error) {
 	for a.text.Len() == 0 {
 		if a.more == nil {
@@ -100,7 +101,7 @@ func (a *Answer) Read(b []byte) (int, error) {
 	return a.text.Read(b)
 }
 
-// Close says that no more of the answer is read.
+// Close drops the rest of the answer. It may be called twice.
 func (a *Answer) Close() error {
 	if a.close != nil {
 		a.close()
@@ -109,14 +110,15 @@ func (a *Answer) Close() error {
 	return nil
 }
 
-// answerOf is the answer of a call that has a result or an error already.
+// answerOf returns an Answer with this result or, if err is not nil, this error.
 func answerOf(result any, err error) *Answer {
 	a := &Answer{}
 	a.text.Reset(envelope(result, err))
 	return a
 }
 
-// envelope is the JSON of an answer.
+// envelope returns the JSON of an answer: an object with the result or, if err is not nil, the
+// error.
 func envelope(result any, err error) []byte {
 	var of any = struct {
 		Result any `json:"result"`

@@ -1,11 +1,11 @@
-// Package host is the host of an agent: the part of process 1 of the agent's jail that stands
-// between jail-agentd, which sends events and answers calls over the run's standard streams, the
-// agent's guest, a module or a program, and the agent's database, which it opens (package store).
+// Package host is the host of an agent: a part of process 1 of the agent's jail. It exchanges
+// frames with jail-agentd over the run's standard streams, hands events to the guest (a module or a
+// program), answers or forwards the guest's calls, and opens the agent's database (package store).
 //
-// The guest asks for what comes next (Wait) and calls its bindings (Call). It works on one event at
-// a time. What it writes to its database, what it sends and the number of the event are one
+// The guest asks for the next event (Wait) and calls its bindings (Call). It works on one event at
+// a time. Its writes to the database, the effects that it asks for and the event's number are one
 // transaction, which its call of HOST.checkpoint commits. The host reports an event as done when
-// the commit is on the disk, and several commits may share one sync of the disk.
+// the commit is on the disk; several commits may share one sync.
 package host
 
 import (
@@ -23,53 +23,53 @@ import (
 )
 
 const (
-	// grace is how long a guest may take to end an event whose time is over, and to end when it was
-	// asked to sleep, before the process ends.
+	// grace is how long after an event's deadline the guest may still end the event, before the
+	// host ends the process.
 	grace = time.Second
-	// toSleep is how long a guest may take to end when it was asked to.
+	// toSleep is how long a guest may take to end after it got a Sleep order.
 	toSleep = 5 * time.Second
 	// maxUnsynced is how long a commit may wait for others to share a sync with.
 	maxUnsynced = 10 * time.Millisecond
-	// maxLeft bounds what one Ready says of effects that are left, in bytes.
+	// maxLeft bounds the size of Left in one Ready, in bytes.
 	maxLeft = agent.MaxFrame / 8
 )
 
-// Options say what a host is for.
+// Options configure a Host.
 type Options struct {
 	// ID is agent:USER:NAME.
 	ID string
-	// Bindings are those that the guest has.
+	// Bindings are the names of the bindings that the guest may call.
 	Bindings []string
-	// Dir is the directory of the database, of at most Size bytes.
+	// Dir is the directory of the database, Size the maximum size of the database in bytes.
 	Dir  string
 	Size int64
 	// Deadline is how long the guest may work on an event.
 	Deadline time.Duration
-	// Once: the guest is a program that runs once. It has no events and no database, and its
-	// bindings are those that jail-agentd answers (once.go).
+	// Once: the guest is a program that runs once. It has no events and no database, and
+	// jail-agentd answers all its calls (once.go).
 	Once bool
 	// In and Out carry the frames from and to jail-agentd.
 	In  io.Reader
 	Out io.Writer
-	// Event is called with AGENT/SEQ before the guest gets an event, and with an empty text when the
-	// guest has ended it. It may be nil.
+	// Event is called with AGENT/SEQ before the guest gets an event, and with an empty string after
+	// the event has ended. It may be nil.
 	Event func(name string)
-	// Exit ends the process. It is called from any goroutine when the guest does not end in time,
-	// or nobody is there any more to report to.
+	// Exit ends the process. It may be called from any goroutine, when the guest does not end in
+	// time or jail-agentd is gone.
 	Exit func(code int)
 }
 
-// A Host is for one guest. Its methods may be called from several goroutines.
+// A Host serves one guest. Its methods may be called from several goroutines.
 type Host struct {
 	o     Options
 	out   *agent.Writer
 	inbox inbox
 	calls calls
 
-	// mu guards what follows, and is held while a statement runs.
+	// mu guards the fields below. It is held while an SQL statement runs.
 	mu    sync.Mutex
 	store *store.Store
-	// work is what the guest works on, nil for nothing.
+	// work is what the guest works on, or nil.
 	work *work
 	// done are the events whose commits are not on the disk yet.
 	done []agent.Effects
@@ -77,8 +77,8 @@ type Host struct {
 	admin admin
 }
 
-// New opens the database, reports that the host is ready, and starts to read orders. If the
-// database cannot be opened, it reports that and returns the error.
+// New opens the database, reports to jail-agentd that the host is ready, and starts to read orders.
+// If the database cannot be opened, New reports the error and returns it.
 func New(ctx context.Context, o Options) (*Host, error) {
 	h := &Host{o: o, out: agent.NewWriter(o.Out)}
 	h.inbox.changed = make(chan struct{}, 1)
@@ -99,7 +99,7 @@ func New(ctx context.Context, o Options) (*Host, error) {
 	return h, nil
 }
 
-// ready reports what is committed, and the effects that are left of it.
+// ready reports the last committed event, and the committed effects that are not settled.
 func (h *Host) ready(ctx context.Context) error {
 	left, err := h.store.Left(ctx)
 	if err != nil {
@@ -112,7 +112,7 @@ func (h *Host) ready(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			// Those of one event fit.
+			// The effects of one event always fit into a frame.
 			if size += len(text); size > maxLeft && len(r.Left) > 0 {
 				break
 			}
@@ -127,7 +127,8 @@ func (h *Host) ready(ctx context.Context) error {
 	return nil
 }
 
-// Wake waits for the reason why the agent was woken, which comes before anything else.
+// Wake waits for the order that says why the agent was woken. It returns an error if jail-agentd is
+// gone before.
 func (h *Host) Wake() (agent.Wake, error) {
 	w := h.inbox.wakes()
 	if w == nil {
@@ -136,7 +137,7 @@ func (h *Host) Wake() (agent.Wake, error) {
 	return *w, nil
 }
 
-// read takes the orders until jail-agentd is gone.
+// read handles orders until jail-agentd is gone. Then it ends the process.
 func (h *Host) read() {
 	in := agent.NewReader(h.o.In)
 	for {
@@ -148,7 +149,7 @@ func (h *Host) read() {
 		case order.Reply != nil:
 			h.calls.reply(*order.Reply)
 		case h.o.Once:
-			// Nothing else is for such a program.
+			// A program that runs once gets only replies.
 		case order.Settled > 0:
 			h.mu.Lock()
 			h.store.Settle(order.Settled)
@@ -163,20 +164,20 @@ func (h *Host) read() {
 	h.o.Exit(1)
 }
 
-// report sends a report. A host that nobody hears ends.
+// report sends a report to jail-agentd. If this fails, it ends the process.
 func (h *Host) report(r agent.Report) {
 	if err := h.out.Write(r); err != nil {
 		h.o.Exit(1)
 	}
 }
 
-// complain reports a line of the host's own.
+// complain logs an error of the host itself.
 func (h *Host) complain(message string) {
 	h.report(agent.Report{Log: &agent.Log{Level: "error", Message: message}})
 }
 
-// A work is what the guest works on: an event or, where it uses its database outside of one, a
-// transaction that the next Wait commits.
+// A work is what the guest works on: an event, or a use of the database outside of an event, which
+// the next Wait commits.
 type work struct {
 	event  *agent.Event // nil outside of an event
 	ctx    context.Context
@@ -191,7 +192,7 @@ type work struct {
 	failed *agent.Error
 }
 
-// onEvent returns what the guest works on if that is an event, else nil. h.mu is held.
+// onEvent returns the current work if it is an event, else nil. The caller holds h.mu.
 func (h *Host) onEvent() *work {
 	if h.work == nil || h.work.event == nil {
 		return nil
@@ -199,7 +200,7 @@ func (h *Host) onEvent() *work {
 	return h.work
 }
 
-// begin makes e what the guest works on. h.mu is held.
+// begin starts the work on e, which may be nil, and its deadline. The caller holds h.mu.
 func (h *Host) begin(e *agent.Event) *work {
 	w := &work{event: e}
 	w.ctx, w.cancel = context.WithTimeout(context.Background(), h.o.Deadline)
@@ -213,7 +214,7 @@ func (h *Host) begin(e *agent.Event) *work {
 	return w
 }
 
-// end ends the work. h.mu is held.
+// end ends the current work, without commit or rollback. The caller holds h.mu.
 func (h *Host) end() {
 	h.work.cancel()
 	if h.work.killer != nil {
@@ -225,7 +226,7 @@ func (h *Host) end() {
 	h.work = nil
 }
 
-// kill ends the process, since the guest does not end the event w.
+// kill reports that event w has failed and ends the process, unless w has ended meanwhile.
 func (h *Host) kill(w *work) {
 	flushed := make(chan bool)
 	go func() {
@@ -244,14 +245,15 @@ func (h *Host) kill(w *work) {
 			return
 		}
 	case <-time.After(grace):
-		// A statement that nothing ends.
+		// An SQL statement runs on and holds h.mu.
 	}
 	h.report(agent.Report{Failed: &agent.Failed{Seq: w.event.Seq, Code: agent.ErrDeadline,
 		Message: fmt.Sprintf("the guest has not ended the event within %v", h.o.Deadline)}})
 	h.o.Exit(1)
 }
 
-// fail rolls the work back and, of an event, reports it. h.mu is held.
+// fail rolls the current work back. If it is an event, fail reports the event as failed. The caller
+// holds h.mu.
 func (h *Host) fail(why *agent.Error) {
 	w := h.work
 	h.end()
@@ -262,7 +264,7 @@ func (h *Host) fail(why *agent.Error) {
 	}
 	if w.event != nil {
 		h.flush()
-		// None may overtake this event.
+		// No other event may overtake this one.
 		h.inbox.set(&h.inbox.failed)
 		h.report(agent.Report{Failed: &agent.Failed{Seq: w.event.Seq, Code: why.Code,
 			Message: why.Message}})
@@ -271,7 +273,8 @@ func (h *Host) fail(why *agent.Error) {
 	h.complain("what was written outside of an event is lost: " + why.Message)
 }
 
-// commit commits the work. With an error it is still to be failed. h.mu is held.
+// commit commits the current work. If it returns an error, the caller must call fail. The caller
+// holds h.mu.
 func (h *Host) commit() *agent.Error {
 	w := h.work
 	if w.failed != nil {
@@ -300,8 +303,8 @@ func (h *Host) commit() *agent.Error {
 	return nil
 }
 
-// committed reports the events that are committed, at once if no other is at hand to share the sync
-// with. h.mu is held.
+// committed syncs and reports the committed events: at once if no further event waits, else after
+// maxUnsynced, so that events can share a sync. The caller holds h.mu.
 func (h *Host) committed() {
 	switch {
 	case !h.inbox.hasEvent():
@@ -315,7 +318,7 @@ func (h *Host) committed() {
 	}
 }
 
-// flush puts what is committed on the disk, and reports it. h.mu is held.
+// flush syncs the database and then reports the committed events as done. The caller holds h.mu.
 func (h *Host) flush() {
 	if err := h.store.Sync(); err != nil {
 		h.complain("the database cannot be put on the disk: " + err.Error())
@@ -328,7 +331,7 @@ func (h *Host) flush() {
 	h.done = nil
 }
 
-// A Next is what Wait returns.
+// A Next tells the guest what to do next. Type says which other field is set.
 type Next struct {
 	Type  string       `json:"type"`
 	Wake  *agent.Wake  `json:"wake,omitempty"`
@@ -343,11 +346,11 @@ const (
 	nextNone  = "none"
 )
 
-// maxWait bounds a wait.
+// maxWait is the longest time that Wait waits.
 const maxWait = 30 * time.Second
 
-// Wait returns what comes next for the guest, and waits for it at most d. An event that the guest
-// has not committed has failed.
+// Wait returns the next wake, event or sleep for the guest, or the type none if nothing comes
+// within d. If the guest has not committed its current event, that event fails.
 func (h *Host) Wait(d time.Duration) Next {
 	if h.o.Once {
 		return Next{Type: nextNone}
@@ -385,7 +388,8 @@ func (h *Host) Wait(d time.Duration) Next {
 	}
 }
 
-// ended ends the work of a guest that asks for more. h.mu is held.
+// ended ends the work that the guest has left open: an event fails, writes outside of an event are
+// committed. The caller holds h.mu.
 func (h *Host) ended() {
 	if h.work.event != nil {
 		h.fail(cmp.Or(h.work.failed, agent.Errorf(agent.ErrFailed,
@@ -399,7 +403,8 @@ func (h *Host) ended() {
 	h.flush()
 }
 
-// Close ends what the guest has left, with the reason why it ended, and closes the database.
+// Close fails an event that the guest has left open, with the reason why the guest ended, and
+// closes the database. asked says that the guest ended because of a Sleep order.
 func (h *Host) Close(asked bool, why string) error {
 	if h.o.Once {
 		return nil
@@ -421,7 +426,7 @@ func (h *Host) Close(asked bool, why string) error {
 	return nil
 }
 
-// Asleep reports whether the guest was asked to end.
+// Asleep reports whether jail-agentd sent a Sleep order and the guest was told to end.
 func (h *Host) Asleep() bool { return h.inbox.isAsleep() }
 
 func asError(err error) *agent.Error {
