@@ -203,7 +203,8 @@ func read(r *http.Request, to any) error {
 	return nil
 }
 
-// instance returns the instance of a request: on the channel in the query, or the agent's only one.
+// instance returns the instance of a request: on the channel in the query, or else the agent's
+// first one.
 func (s *Server) instance(r *http.Request) (store.Instance, error) {
 	return s.on(r, r.URL.Query().Get("channel"))
 }
