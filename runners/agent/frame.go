@@ -26,7 +26,8 @@ type Writer struct {
 // NewWriter returns a Writer on w.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
-// Write writes one message in one call of the underlying writer.
+// Write writes message as one frame, in one call of the underlying writer. It returns an error if
+// the JSON is longer than MaxFrame.
 func (w *Writer) Write(message any) error {
 	body, err := json.Marshal(message)
 	if err != nil {

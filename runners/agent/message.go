@@ -94,12 +94,11 @@ func Reserved(eventType string) bool {
 	return false
 }
 
-// An Event is one entry of an agent's inbox. An agent gets its events one at a time, ordered by
-// Seq.
+// An Event is an entry of an agent's inbox. An agent gets events one at a time, ordered by Seq.
 type Event struct {
 	// Seq is the event's number in the inbox of the agent, from 1.
 	Seq uint64 `json:"seq"`
-	// ID is unique for its source: an event that arrives twice is delivered once.
+	// ID is unique for its source. Events with the same source and id are delivered once.
 	ID   string    `json:"id"`
 	Time time.Time `json:"time"`
 	// Source is the sender: agent:USER:NAME, "user" or "host".
@@ -167,8 +166,7 @@ func MaxParamsOf(binding, method string) int {
 // MethodCommand is the method of HOST that runs a tool.
 const MethodCommand = "command"
 
-// MethodPropose and MethodDiscard are the methods of HOST that propose or discard the file changes
-// of tools.
+// MethodPropose and MethodDiscard are the methods of HOST for the file changes of tools.
 const (
 	MethodPropose = "proposeChanges"
 	MethodDiscard = "discardChanges"
@@ -239,8 +237,8 @@ type Effect struct {
 	// N numbers the effects of an event, from 1. The id of a message is AGENT/SEQ/N.
 	N  int    `json:"n"`
 	Op string `json:"op"`
-	// To names a channel of the manifest or an agent of the same user. If empty, it is the channel
-	// of the event.
+	// To names a channel of the manifest or an agent of the same user. Empty means the event's
+	// channel.
 	To string `json:"to,omitempty"`
 	// Name is the name of the alarm to set or clear.
 	Name string `json:"name,omitempty"`
@@ -284,8 +282,7 @@ type Output struct {
 
 // Ready is the host's first report. If Left does not fit into one report, several Readys are sent.
 type Ready struct {
-	// Committed is the number of the last event that is committed. jail-agentd drops events up to
-	// it.
+	// Committed is the number of the last committed event. jail-agentd drops events up to it.
 	Committed uint64 `json:"committed"`
 	// Left are the effects of committed events for which the host has got no Settled order yet.
 	Left []Effects `json:"left,omitempty"`
@@ -318,10 +315,10 @@ const (
 	// AdminImport merges a Memory by id. Later conversations, goals with more progress and patterns
 	// with higher confidence replace existing ones. It is idempotent.
 	AdminImport = "import"
-	// AdminGoals lists the goals, AdminAddGoal adds or replaces one.
+	// AdminGoals returns the goals. AdminAddGoal adds a goal or replaces the one with its id.
 	AdminGoals   = "goals"
 	AdminAddGoal = "add_goal"
-	// AdminTables counts the rows of each table.
+	// AdminTables returns the number of rows of each table.
 	AdminTables = "tables"
 )
 

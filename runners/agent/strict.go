@@ -26,8 +26,7 @@ func Strict(text []byte, to any) error {
 	return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// Params decodes the parameters of a binding call with Strict. Its error is an *Error with the code
-// ErrParams.
+// Params decodes the parameters of a binding call with Strict. Its error has the code ErrParams.
 func Params(text []byte, to any) error {
 	if err := Strict(text, to); err != nil {
 		return Errorf(ErrParams, "parameters: %v", err)

@@ -81,8 +81,7 @@ type Launch struct {
 	Manifest   manifest.Manifest
 	// Class tells a facet which of its module's agents it is.
 	Class string
-	// Narrow are the policies that the parents of a facet asked for, each the text of a policy
-	// file.
+	// Narrow are the policies that the parents of a facet asked for, as texts of policy files.
 	Narrow []string
 	// Share narrows the limits of an agent that has facets or is one. It is nil for other agents.
 	Share *Share
@@ -226,8 +225,7 @@ func (a *Agents) Idle(ctx context.Context) (bool, error) {
 	return !asked, err
 }
 
-// Send puts an event durably into the inbox of an instance, wakes it and returns the event's
-// number.
+// Send puts an event durably into the inbox of an instance, wakes it and returns the event number.
 func (a *Agents) Send(to int64, e agent.Event) (uint64, error) {
 	h := a.turns.hand(to)
 	claimed := h.claim()
@@ -239,8 +237,7 @@ func (a *Agents) Send(to int64, e agent.Event) (uint64, error) {
 	return seq, err
 }
 
-// wake asks for a turn of each instance. An instance that is paused, has failed or has nothing to
-// do does not run.
+// wake asks for a turn of each instance. A paused, failed or idle one does not run.
 func (a *Agents) wake(ids ...int64) {
 	for _, id := range ids {
 		a.turns.want(id, 0)

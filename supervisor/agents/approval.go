@@ -46,7 +46,7 @@ type Decision struct {
 	Why string
 }
 
-// Approved is the state of an action that may be done.
+// Approved is the state of an approved action.
 const Approved = "approved"
 
 const pending, rejected = "pending", "rejected"

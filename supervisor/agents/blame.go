@@ -18,8 +18,7 @@ const (
 	mostFailures = 5
 )
 
-// failed handles the failure of an instance, and returns the time until its next turn, as begin
-// does.
+// failed handles the failure of an instance, and returns the time until its next turn.
 //
 // If the agent was working on an event, the event is blamed: after the manifest's retries it
 // becomes a dead letter, and the next event follows. Other failures count for the agent itself.

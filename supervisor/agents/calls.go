@@ -98,14 +98,14 @@ func (c *calls) begin(call agent.Call) {
 	})
 }
 
-// answer sends the last reply to a call.
+// answer sends the result or error of a call as its last reply, in parts if it is large.
 func (c *calls) answer(call agent.Call, result any, err error) {
 	reply := &agent.Reply{ID: call.ID}
 	if err == nil && result != nil {
 		reply.Result, err = json.Marshal(result)
 	}
 	for err == nil && len(reply.Result) > agent.MaxParams && len(reply.Result) <= maxResults {
-		// Parts are joined as bytes.
+		// The host joins the parts.
 		c.r.order(c.ctx, agent.Order{Reply: &agent.Reply{ID: call.ID, More: true,
 			Chunk: reply.Result[:agent.MaxParams]}})
 		if reply.Result = reply.Result[agent.MaxParams:]; len(reply.Result) <= agent.MaxParams {

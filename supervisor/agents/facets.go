@@ -390,8 +390,7 @@ func (f facets) abort(ctx context.Context, i store.Instance, reason string) erro
 // abortedBy is the prefix of the reason of dead letters whose facet was aborted.
 const abortedBy = "aborted by its parent: "
 
-// delete ends a facet and the facets below it, and removes their storage. The deletion is durable
-// when it returns.
+// delete ends a facet and the facets below it, and durably removes their storage.
 func (f facets) delete(ctx context.Context, i store.Instance) error {
 	a := f.a
 	all, err := store.ChildrenOf(a.Store).Condemn(i.ID)

@@ -153,7 +153,7 @@ func (f *families) has(k kin, above bool) bool {
 	return f.accounts[k.instance.ID].serves(k, above)
 }
 
-// account returns the account of an instance, and opens it if there is none. The caller holds f.mu.
+// account returns the account of an instance, and opens it if there is none. f.mu is held.
 func (f *families) account(k kin, parent *account, granted Share, above bool) (*account, error) {
 	if a := f.accounts[k.instance.ID]; a.serves(k, above) {
 		return a, nil
@@ -218,8 +218,7 @@ func (f *families) leave(line []kin) {
 	f.release(line)
 }
 
-// release drops a reference to each account of the line and closes unused ones. The caller holds
-// f.mu.
+// release drops a reference to each account of the line and closes unused ones. f.mu is held.
 func (f *families) release(line []kin) {
 	for i := len(line) - 1; i >= 0; i-- {
 		id := line[i].instance.ID

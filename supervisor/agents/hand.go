@@ -38,7 +38,7 @@ func (h *hand) claim() bool {
 }
 
 // give passes the event to the run, or nil if none was delivered. It reports whether the run takes
-// it.
+// e.
 func (h *hand) give(e *agent.Event) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

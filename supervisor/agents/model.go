@@ -31,8 +31,7 @@ const (
 	maxModelError = 1 << 10
 )
 
-// roleNames returns the names of the roles, sorted. It is never nil, since an agent gets it as a
-// list.
+// roleNames returns the names of the roles, sorted. It is never nil, to be a list in JSON.
 func roleNames(m manifest.Manifest) []string {
 	return append([]string{}, slices.Sorted(maps.Keys(m.AI.Roles))...)
 }
@@ -198,12 +197,10 @@ func message(role, text string) json.RawMessage {
 	return b
 }
 
-// modelWaits are the pauses before retries after status 429. After 5xx there is one retry, after
-// the first pause.
+// modelWaits are the pauses before retries after status 429. After 5xx there is one retry.
 var modelWaits = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
 
-// askPatiently sends a request to the model, and retries at most three times after status 429 and
-// once after 5xx.
+// askPatiently sends a request to the model, with three retries after status 429 and one after 5xx.
 func (c *calls) askPatiently(ctx context.Context, role manifest.Role, key string,
 	body []byte) (*models.Response, error) {
 	busy, broken := 0, 0

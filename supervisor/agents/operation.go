@@ -12,7 +12,7 @@ import (
 // maxResult bounds the input and the result of an operation, in bytes.
 const maxResult = 64 << 20
 
-// operationPart is how many bytes of an operation go into one frame.
+// operationPart is how many bytes of an operation's input go into one frame.
 const operationPart = 512 << 10
 
 var (

@@ -39,8 +39,7 @@ type run struct {
 	from store.Instance
 	m    manifest.Manifest
 	l    Launch
-	// orders are sent by another goroutine, so that an agent that does not read them cannot block
-	// this one.
+	// orders are sent by another goroutine, so that a slow agent cannot block this one.
 	orders  chan agent.Order
 	reports chan agent.Report
 	kill    context.CancelCauseFunc

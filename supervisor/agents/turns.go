@@ -99,7 +99,7 @@ func (t *turns) at(id int64) *turn {
 	return at
 }
 
-// wanted puts an instance into the line after a time, unless it is there. The caller holds t.mu.
+// wanted puts an instance into the line after a time, unless it is there. t.mu is held.
 func (t *turns) wanted(at *turn, after time.Duration) {
 	switch {
 	case t.closed:
@@ -274,7 +274,7 @@ func (t *turns) isQuiet(id int64, seq uint64) (quiet bool) {
 	return quiet
 }
 
-// count returns how many instances run or wait for their turn.
+// count returns how many instances run or wait to run.
 func (t *turns) count() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

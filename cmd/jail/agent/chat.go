@@ -158,8 +158,7 @@ type namedRole struct {
 	manifest.Role
 }
 
-// roleFor returns the role to use: that of --model, else that of the continued session, else the
-// default.
+// roleFor returns the role to use: that of --model, else the continued session's, else the default.
 func roleFor(ctx context.Context, env *cli.Env, agentd *agentapi.Client, o chatOptions,
 	args []string, before []transcript.Event) (namedRole, manifest.Models, error) {
 	var none namedRole
@@ -586,8 +585,7 @@ func (t *chat) diff(ctx context.Context, paths []string, stat bool) (codetools.D
 			Digest: d.Digest}})
 }
 
-// commit shows the changes, asks, and commits them to the real directory if they are still the
-// same.
+// commit shows the changes, asks, and commits them if they are still the same.
 func (t *chat) commit(ctx context.Context) error {
 	d, err := t.diff(ctx, nil, true)
 	if err != nil {

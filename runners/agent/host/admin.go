@@ -42,7 +42,7 @@ func (h *Host) administer(a agent.Admin) {
 	h.operate()
 }
 
-// operate does the waiting operations, unless the guest is in a transaction. The caller holds h.mu.
+// operate does the waiting operations, unless the guest is in a transaction. h.mu is held.
 func (h *Host) operate() {
 	if h.work != nil {
 		return
@@ -54,7 +54,7 @@ func (h *Host) operate() {
 	h.admin.waiting = nil
 }
 
-// operation does one operation and returns its result. The caller holds h.mu.
+// operation does one operation and returns its result. h.mu is held.
 func (h *Host) operation(a agent.Admin) (result any, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), h.o.Deadline)
 	defer cancel()

@@ -117,8 +117,7 @@ func answerOf(result any, err error) *Answer {
 	return a
 }
 
-// envelope returns the JSON of an answer: an object with the result or, if err is not nil, the
-// error.
+// envelope returns the JSON of an answer: an object with the result or the error.
 func envelope(result any, err error) []byte {
 	var of any = struct {
 		Result any `json:"result"`

@@ -127,8 +127,7 @@ func (h *Host) ready(ctx context.Context) error {
 	return nil
 }
 
-// Wake waits for the order that says why the agent was woken. It returns an error if jail-agentd is
-// gone before.
+// Wake waits for the order that says why the agent was woken. It fails if jail-agentd is gone.
 func (h *Host) Wake() (agent.Wake, error) {
 	w := h.inbox.wakes()
 	if w == nil {
@@ -192,7 +191,7 @@ type work struct {
 	failed *agent.Error
 }
 
-// onEvent returns the current work if it is an event, else nil. The caller holds h.mu.
+// onEvent returns the current work if it is an event, else nil. h.mu is held.
 func (h *Host) onEvent() *work {
 	if h.work == nil || h.work.event == nil {
 		return nil
@@ -200,7 +199,7 @@ func (h *Host) onEvent() *work {
 	return h.work
 }
 
-// begin starts the work on e, which may be nil, and its deadline. The caller holds h.mu.
+// begin starts the work on e, which may be nil, and its deadline. h.mu is held.
 func (h *Host) begin(e *agent.Event) *work {
 	w := &work{event: e}
 	w.ctx, w.cancel = context.WithTimeout(context.Background(), h.o.Deadline)
@@ -214,7 +213,7 @@ func (h *Host) begin(e *agent.Event) *work {
 	return w
 }
 
-// end ends the current work, without commit or rollback. The caller holds h.mu.
+// end ends the current work, without commit or rollback. h.mu is held.
 func (h *Host) end() {
 	h.work.cancel()
 	if h.work.killer != nil {
@@ -252,8 +251,7 @@ func (h *Host) kill(w *work) {
 	h.o.Exit(1)
 }
 
-// fail rolls the current work back. If it is an event, fail reports the event as failed. The caller
-// holds h.mu.
+// fail rolls the current work back and, if it is an event, reports it as failed. h.mu is held.
 func (h *Host) fail(why *agent.Error) {
 	w := h.work
 	h.end()
@@ -273,8 +271,7 @@ func (h *Host) fail(why *agent.Error) {
 	h.complain("what was written outside of an event is lost: " + why.Message)
 }
 
-// commit commits the current work. If it returns an error, the caller must call fail. The caller
-// holds h.mu.
+// commit commits the current work. If it returns an error, the caller must call fail. h.mu is held.
 func (h *Host) commit() *agent.Error {
 	w := h.work
 	if w.failed != nil {
@@ -304,7 +301,7 @@ func (h *Host) commit() *agent.Error {
 }
 
 // committed syncs and reports the committed events: at once if no further event waits, else after
-// maxUnsynced, so that events can share a sync. The caller holds h.mu.
+// maxUnsynced, so that events can share a sync. h.mu is held.
 func (h *Host) committed() {
 	switch {
 	case !h.inbox.hasEvent():
@@ -318,7 +315,7 @@ func (h *Host) committed() {
 	}
 }
 
-// flush syncs the database and then reports the committed events as done. The caller holds h.mu.
+// flush syncs the database and then reports the committed events as done. h.mu is held.
 func (h *Host) flush() {
 	if err := h.store.Sync(); err != nil {
 		h.complain("the database cannot be put on the disk: " + err.Error())
@@ -389,7 +386,7 @@ func (h *Host) Wait(d time.Duration) Next {
 }
 
 // ended ends the work that the guest has left open: an event fails, writes outside of an event are
-// committed. The caller holds h.mu.
+// committed. h.mu is held.
 func (h *Host) ended() {
 	if h.work.event != nil {
 		h.fail(cmp.Or(h.work.failed, agent.Errorf(agent.ErrFailed,

@@ -57,7 +57,7 @@ func (h *Host) serveCall(w http.ResponseWriter, r *http.Request, binding string)
 	defer a.Close()
 	if !a.Stream {
 		w.Header().Set("Content-Type", "application/json")
-		// A guest that has gone needs no answer.
+		// Ignore the error: the guest may be gone.
 		_, _ = io.Copy(w, a)
 		return
 	}

@@ -54,8 +54,7 @@ func (b *inbox) tell() {
 	}
 }
 
-// next returns the next item for the guest. It waits for at most d, and returns false if there is
-// none then.
+// next returns the next item for the guest. It waits for at most d; false means none.
 func (b *inbox) next(d time.Duration) (Next, bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

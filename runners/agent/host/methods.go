@@ -60,8 +60,7 @@ var methods = map[string]map[string]method{
 	},
 }
 
-// forwarded are the methods that jail-agentd answers, by binding and name. The value is true if the
-// answer is a stream.
+// forwarded are the methods that jail-agentd answers, by binding and name. True means a stream.
 var forwarded = map[string]map[string]bool{
 	agent.PubSub: {"discoverMethodDefs": false, "callMethod": false, "roster": false,
 		"getSettings": false},
@@ -72,8 +71,7 @@ var forwarded = map[string]map[string]bool{
 		"gatekeepers": false, "gateRead": false, "gatePropose": false},
 }
 
-// Call calls the method name of a binding for the guest. params is a JSON object or empty. Errors
-// are in the Answer.
+// Call calls the method name of a binding for the guest. params is a JSON object or empty.
 func (h *Host) Call(binding, name string, params []byte) *Answer {
 	if h.o.Once {
 		return h.callOnce(binding, name, params)
@@ -98,8 +96,7 @@ func (h *Host) Call(binding, name string, params []byte) *Answer {
 	return h.forward(binding, name, params, stream)
 }
 
-// bounded returns params, or {} if params is empty. It returns an error if params is longer than
-// most bytes.
+// bounded returns params, or {} if params is empty. It returns an error above most bytes.
 func bounded(params []byte, most int) ([]byte, error) {
 	if len(params) > most {
 		return nil, agent.Errorf(agent.ErrTooLarge, "the parameters have %d bytes, more than %d",
@@ -421,7 +418,7 @@ func returnResult(h *Host, p struct {
 	return nothing{}, err
 }
 
-// checkEvent returns an error unless the guest works on event seq. The caller holds h.mu.
+// checkEvent returns an error unless the guest works on event seq. h.mu is held.
 func (h *Host) checkEvent(seq uint64) error {
 	switch w := h.onEvent(); {
 	case w == nil:
@@ -463,8 +460,7 @@ func failEvent(h *Host, p struct {
 	return nothing{}, nil
 }
 
-// inStore calls f in the transaction of the current work. It starts the work and the transaction if
-// needed.
+// inStore calls f in the transaction of the current work. It starts both if needed.
 func (h *Host) inStore(f func(w *work) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

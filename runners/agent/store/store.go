@@ -3,10 +3,9 @@
 // files, the caller's contexts bound time, and what a guest does to its database harms that agent
 // alone.
 //
-// The guest works only inside a transaction of the store's. A commit hook refuses every commit but
-// the store's own, and a rollback hook tells the store that the transaction has ended: then the
-// event has failed, and the store opens the database anew, which undoes what later statements have
-// changed of the connection.
+// The guest works only inside a transaction of the store. A commit hook refuses every commit except
+// the store's own, and a rollback hook tells the store that the transaction has ended. The event
+// has then failed, and the store reopens the database, which undoes changes of the connection.
 package store
 
 import (
@@ -87,8 +86,7 @@ func Warm(ctx context.Context) error {
 	return errors.Join(err, db.Close())
 }
 
-// open opens the database with an exclusive lock, sets hooks and limits, and creates missing
-// tables.
+// open opens the database with an exclusive lock, hooks and limits, and creates missing tables.
 func (s *Store) open(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -246,8 +244,7 @@ func (s *Store) Inside() bool { return s.inside }
 // Begin starts a transaction.
 func (s *Store) Begin(ctx context.Context) error {
 	s.ended.Store(false)
-	// BEGIN does not wait, since the lock is exclusive. A cancellable context would cost a
-	// goroutine.
+	// BEGIN does not wait: the lock is exclusive. A cancellable context would cost a goroutine.
 	if err := s.conn.exec(context.WithoutCancel(ctx), "BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
@@ -255,8 +252,7 @@ func (s *Store) Begin(ctx context.Context) error {
 	return nil
 }
 
-// Rollback undoes the open transaction by reopening the database. Without a transaction it does
-// nothing.
+// Rollback undoes the open transaction, if there is one, by reopening the database.
 func (s *Store) Rollback(ctx context.Context) error {
 	if !s.inside {
 		return nil

@@ -161,8 +161,7 @@ func (c *Client) call(ctx context.Context, method, path string, body, to any) er
 	return nil
 }
 
-// lines calls f with each line of a response, of at most most bytes. Empty lines are keep-alive
-// signs.
+// lines calls f with each line of a response, of at most most bytes. Empty lines are keep-alives.
 func (c *Client) lines(ctx context.Context, path string, most int, f func(line []byte) error) error {
 	body, err := c.ask(ctx, http.MethodGet, path, nil)
 	if err != nil {
@@ -226,8 +225,7 @@ func (c *Client) Agent(ctx context.Context, name string) (a Agent, err error) {
 	return a, c.call(ctx, http.MethodGet, of(name, ""), nil, &a)
 }
 
-// Status returns one agent without its manifest. Its instances have their alarms and resource
-// usage.
+// Status returns one agent without its manifest. Its instances have alarms and resource usage.
 func (c *Client) Status(ctx context.Context, name string) (a Agent, err error) {
 	return a, c.call(ctx, http.MethodGet, of(name, "/do/status"), nil, &a)
 }

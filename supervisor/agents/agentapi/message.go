@@ -10,8 +10,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Path is the URL path of requests about all agents. Requests about one agent go to Path/NAME and
-// below.
+// Path is the URL path of requests about all agents. Those about one agent go to Path/NAME.
 const Path = "/api/agents"
 
 // States of an instance.
@@ -122,8 +121,7 @@ type Send struct {
 	Content json.RawMessage `json:"content"`
 	// Channel may be empty if the agent has only one.
 	Channel string `json:"channel,omitempty"`
-	// Type is the event's type. By default it is message, or mention if the content has the agent's
-	// handle.
+	// Type is the event's type. The default is message, or mention if the content has the handle.
 	Type    string `json:"type,omitempty"`
 	ReplyTo string `json:"reply_to,omitempty"`
 	// ID makes the event unique: events with the same ID are delivered once.
@@ -187,8 +185,7 @@ type Event struct {
 	Reason   string    `json:"reason,omitempty"`
 }
 
-// A Retry is the response to POST Path/NAME/events/SEQ/retry, which delivers a dead letter again
-// under a new number.
+// A Retry is the response to POST Path/NAME/events/SEQ/retry, for a dead letter.
 type Retry struct {
 	Seq uint64 `json:"seq"`
 }

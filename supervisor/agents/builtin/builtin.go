@@ -185,8 +185,7 @@ func (a Agent) HandleAt(p Place) string {
 // continue, empty for a new one.
 func (a Agent) Args(session string, c Config) []string { return a.args(session, c.Args) }
 
-// Read parses a line of the program's output into to. It ignores lines without a part of the
-// answer.
+// Read parses a line of the program's output into to. It ignores lines of no use.
 func (a Agent) Read(line []byte, to *Answer) error {
 	if line = bytes.TrimSpace(line); len(line) == 0 {
 		return nil

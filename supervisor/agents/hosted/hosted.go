@@ -40,7 +40,7 @@ type Jails struct {
 	groups sync.Map
 }
 
-// Run starts an agent as a process of its user, or in a jail.
+// Run runs an agent as a process of its user or, if its manifest does not say host, in a jail.
 func (j *Jails) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agents.End, error) {
 	if !l.Manifest.OnHost() {
 		return j.Jails.Run(ctx, l, o)

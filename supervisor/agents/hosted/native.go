@@ -31,7 +31,7 @@ func native(h *host.Host, l agents.Launch, wake agent.Wake) (code int, err error
 	}
 	defer s.Close()
 	server := &http.Server{Handler: h, ConnState: s.changed}
-	// It serves until the streams are closed.
+	// The server runs until the streams are closed.
 	go func() { _ = server.Serve(s) }()
 	name := l.Manifest.Native[0]
 	if local := filepath.Join(l.Dir, name); filepath.IsLocal(name) {
@@ -69,8 +69,7 @@ type streams struct {
 	closeRoot func() error
 }
 
-// newStreams creates the listener in dir, the directory of the agent's database, which only its
-// user can access.
+// newStreams creates the listener in dir, which only the agent's user can access.
 func newStreams(dir string) (*streams, error) {
 	root, err := os.Open(dir)
 	if err != nil {

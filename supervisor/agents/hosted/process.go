@@ -28,8 +28,8 @@ type guest interface {
 	OnSleep() error
 }
 
-// Main runs the process of an agent and returns its exit code. Its standard streams are connected
-// to [Jails.Run].
+// Main runs the process of an agent and returns its exit code. [Jails.Run] has its standard
+// streams.
 func Main() int {
 	code, err := process()
 	if err != nil {

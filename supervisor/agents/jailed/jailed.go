@@ -186,8 +186,7 @@ func requestOf(l agents.Launch) (message.Request, error) {
 	return req, nil
 }
 
-// bare returns a request in dir, without a command, under the policy of an agent and all that
-// narrows it.
+// bare returns a request in dir, without a command, under the agent's narrowed policy.
 func bare(l agents.Launch, dir string) (message.Request, error) {
 	m := l.Manifest
 	req := message.Request{ID: string(jail.NewID()), Dir: dir, NoWorkspace: true,

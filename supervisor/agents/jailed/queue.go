@@ -120,8 +120,7 @@ func (q Queue) Decision(ctx context.Context, action, key string, wait time.Durat
 	return d, err
 }
 
-// claim claims an approved action. If the policy ceiling no longer accepts the approval, the action
-// is not approved.
+// claim claims an approved action. If the policy ceiling now refuses it, the result is rejected.
 func claim(ctx context.Context, of *api.Approvals, a approvals.Action, key string) (approvals.Action,
 	error) {
 	claimed, err := of.Claim(ctx, a.ID, key)

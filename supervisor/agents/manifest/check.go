@@ -41,8 +41,7 @@ func (a *Agent) check(root *os.Root, text []byte) error {
 	return a.checkScripts(root)
 }
 
-// importModule returns the WebAssembly module name of a binding's host functions; see
-// docs/agent-abi.md.
+// importModule returns the module name of a binding's host functions; see docs/agent-abi.md.
 func importModule(binding string) string { return "jail_agent_" + strings.ToLower(binding) + "_v1" }
 
 // checkModule returns an error for a module that jail cannot run, or that imports a binding that

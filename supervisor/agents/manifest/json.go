@@ -14,8 +14,7 @@ import (
 // maxDepth bounds how deep the values of agent.json are nested.
 const maxDepth = 16
 
-// plainJSON decodes JSON and returns its values, and their positions by path, as syntax.PlainAt
-// does for TOML.
+// plainJSON decodes JSON and returns its values, and positions by path, as syntax.PlainAt does.
 func plainJSON(source string, text []byte) (map[string]any, map[string]syntax.Position, error) {
 	if len(text) > syntax.MaxBytes {
 		return nil, nil, syntax.Errors{{Position: syntax.Position{File: source, Line: 1, Column: 1},

@@ -340,8 +340,8 @@ func (r *reader) limits(t table, m *Manifest) {
 
 const capitals = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-// consists reports whether name has at most most bytes and only lower-case letters, digits and the
-// characters of more.
+// consists reports whether name has at most most bytes and only lower-case letters, digits and
+// more.
 func consists(name string, most int, more string) bool {
 	return len(name) <= most && !strings.ContainsFunc(name, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && !strings.ContainsRune(more, c)

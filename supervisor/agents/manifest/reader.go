@@ -24,8 +24,7 @@ type reader struct {
 	warns  []syntax.Error
 }
 
-// A table is a table of the file: its values, and its path with a final dot, "" for the file
-// itself.
+// A table is a table of the file: its values, and its path with a final dot, "" for the file.
 type table struct {
 	values map[string]any
 	path   string

@@ -158,8 +158,7 @@ var credentialName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$`)
 // branchName matches a subset of the names that git check-ref-format accepts.
 var branchName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*([./][A-Za-z0-9_-]+)*$`)
 
-// fill parses the URLs, sets fields that they imply and returns the errors by key. No error quotes
-// a possible secret.
+// fill parses the URLs, sets fields that they imply and returns errors by key, without secrets.
 func (t *Task) fill(repo, api, coordinator string) map[string]error {
 	wrong := map[string]error{}
 	if id.Check(t.ID) != nil {
@@ -259,8 +258,7 @@ func (t *Task) fillForge(api string, wrong map[string]error) {
 // repoPath matches URL paths without special characters of a shell, git or policy patterns.
 var repoPath = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?$`)
 
-// httpsURL parses an https URL and returns it without its user, and the user. Errors do not quote
-// it.
+// httpsURL parses an https URL and returns it without its user, and the user. Errors omit it.
 func httpsURL(text string) (*url.URL, *url.Userinfo, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" ||

@@ -54,8 +54,7 @@ func (s *Server) tick(r *http.Request) (any, error) {
 		Type: agent.TypeTick, Data: json.RawMessage(`{}`)}, 0)
 }
 
-// sent puts an event into an inbox, waits at most wait until it is committed or dead, and returns
-// an agentapi.Sent.
+// sent puts an event into an inbox, waits until it is committed or dead, at most wait.
 func (s *Server) sent(ctx context.Context, i store.Instance, e agent.Event,
 	wait time.Duration) (any, error) {
 	// Before Send, so that the end of the event is not missed.

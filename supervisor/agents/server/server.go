@@ -45,8 +45,7 @@ type Server struct {
 	mux    *http.ServeMux
 	// ctx is done when the daemon ends. Requests then stop to wait.
 	ctx context.Context
-	// active is the number of requests in progress; used is when the last one ended, in Unix
-	// nanoseconds.
+	// active is the number of requests in progress; used is when the last ended, in Unix ns.
 	active atomic.Int64
 	used   atomic.Int64
 }

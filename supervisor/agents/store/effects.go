@@ -105,7 +105,7 @@ func (s *Store) Ack(of int64, seq uint64, effects []agent.Effects, spill bool,
 	return done, err
 }
 
-// scanOne returns an instance that is not being deleted.
+// scanOne returns the instance with this id, or ErrNotFound, also if it is being deleted.
 func scanOne(w *writer, id int64) (Instance, error) {
 	return instance(w.rows, `id = ? AND deleting = 0`, id)
 }

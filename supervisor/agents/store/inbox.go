@@ -232,7 +232,7 @@ func (s *Store) Waiting(ctx context.Context, to int64, limit int) ([]agent.Event
 }
 
 // Blame counts a failure on the first event in the inbox. It returns the event's number and its
-// count of failures, or zeros if the inbox is empty.
+// count of failures, or zeros if there is none.
 func (s *Store) Blame(to int64) (seq uint64, failed int, err error) {
 	err = s.write(func(w *writer) error {
 		err := w.row(`UPDATE inbox SET failed = failed + 1 WHERE instance = ? AND seq =
@@ -244,7 +244,7 @@ func (s *Store) Blame(to int64) (seq uint64, failed int, err error) {
 }
 
 // Head returns the number of the first event in the inbox and its count of failures, or zeros if
-// the inbox is empty.
+// there is none.
 func (s *Store) Head(ctx context.Context, to int64) (seq uint64, failed int, err error) {
 	err = s.readers.row(`SELECT seq, failed FROM inbox WHERE instance = ?
 		ORDER BY seq LIMIT 1`, []any{to}, &seq, &failed)

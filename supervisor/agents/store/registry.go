@@ -200,8 +200,9 @@ func (w *writer) memberships(name string) (map[string]string, error) {
 	return on, err
 }
 
-// tellOthers sends roster events about the channels that the agent who has joined and left, to the
-// members that asked for them. It returns the instances that got one. Full inboxes are skipped.
+// tellOthers sends roster events to members that asked for them, about the channels that agent who
+// has joined (in after only) or left (in before only). It returns the instances that got one. It
+// skips full inboxes.
 func (w *writer) tellOthers(who peer, before, after map[string]string,
 	now time.Time) (woken []int64, err error) {
 	tell := func(change string, from, to map[string]string) error {
@@ -329,8 +330,7 @@ func (s *Store) Agent(ctx context.Context, name string) (Agent, error) {
 	return first(s.reading(ctx), selectAgents+` AND name = ?`, []any{name}, scanAgent)
 }
 
-// Instances calls f for each instance of an agent, or of all agents if name is empty, in the order
-// of their creation.
+// Instances calls f for each instance of an agent, or of all agents if name is empty, by creation.
 func (s *Store) Instances(ctx context.Context, name string, f func(Instance) error) error {
 	which, args := `deleting = 0 ORDER BY agent, id`, []any(nil)
 	if name != "" {
@@ -369,7 +369,7 @@ func (s *Store) SetFailures(id int64, failures int, notBefore time.Time, why str
 		failures, millis(notBefore), why, id)
 }
 
-// Ready calls f for the instances that have events waiting.
+// Ready calls f for each instance with events in its inbox.
 func (s *Store) Ready(ctx context.Context, f func(Instance) error) error {
 	return visit(s.reading(ctx), selectInstances+`waiting > 0`, nil, scanInstance, f)
 }

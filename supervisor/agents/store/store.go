@@ -1,12 +1,11 @@
-// Package store keeps what jail-agentd must not forget, in one SQLite database of a user's: which
-// agents there are, the events that wait in their inboxes, their alarms, what they published, and
-// the tokens that they used.
+// Package store is the database of jail-agentd, one SQLite file per user: registered agents, the
+// events in their inboxes, their alarms and publications, and the tokens that they used.
 //
 // A write is durable when its method returns: the database is in WAL mode with full flushes.
 // Writes that arrive together are committed together, each in a savepoint of its own, so that one
 // flush serves all of them and a failed write undoes nothing of the others.
 //
-// Agents never see this database. Their own is opened inside their jails.
+// Agents never see this database. Their own databases are opened inside their jails.
 package store
 
 import (
@@ -26,7 +25,7 @@ import (
 
 // Errors that callers compare with.
 var (
-	// ErrNotFound: there is no such agent, event or row.
+	// ErrNotFound: the agent, event or row does not exist.
 	ErrNotFound = errors.New("there is none")
 	// ErrFull: the inbox of a receiver is full.
 	ErrFull = errors.New("the inbox is full")
@@ -240,8 +239,7 @@ func (c *connection) rows(text string, args []any, scan func(*sql.Rows) error) e
 	return r.Err()
 }
 
-// close closes the connection and its statements. With open statements, SQLite would not remove the
-// WAL file.
+// close closes the connection and its statements. Open ones would keep the WAL file.
 func (c *connection) close() (err error) {
 	for _, s := range c.made.Range {
 		err = errors.Join(err, s.(*sql.Stmt).Close())
@@ -274,8 +272,7 @@ func (w *writer) commit(group []*write) {
 		err = w.exec("COMMIT")
 	}
 	if failed || err != nil {
-		// Whatever the cause, nothing of the group is on the disk. SQLite may have rolled back by
-		// itself already.
+		// Ignore the error: SQLite may have rolled back by itself already.
 		_ = w.exec("ROLLBACK")
 	}
 	for i, g := range group {
@@ -286,8 +283,7 @@ func (w *writer) commit(group []*write) {
 	}
 }
 
-// saved calls do in a savepoint and returns its error. If fatal is not nil, the whole transaction
-// must be rolled back.
+// saved calls do in a savepoint and returns its error. If fatal is set, roll all back.
 func (w *writer) saved(do func(*writer) error) (result, fatal error) {
 	if err := w.exec("SAVEPOINT w"); err != nil {
 		return nil, err

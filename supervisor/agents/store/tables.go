@@ -2,8 +2,7 @@ package store
 
 import "fmt"
 
-// format is the version of the tables, stored as SQLite's user_version. Formats 1 and 2 were never
-// released.
+// format is the version of the tables, stored as user_version. 1 and 2 were never released.
 const format = 3
 
 // tables create the tables of a new database. Times are milliseconds since 1970, 0 for none. Ids of

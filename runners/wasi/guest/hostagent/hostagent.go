@@ -50,8 +50,8 @@ func (s *Answers) Close() {
 	}
 }
 
-// A Call is one host function of a binding. mem is the whole linear memory; a holds the parameters,
-// each in 64 bits.
+// A Call is one host function of a binding. mem is the linear memory, a the parameters, 64 bits
+// each.
 type Call func(s *Answers, binding string, mem []byte, a []uint64) error
 
 // Lookup returns the host function with this name, or nil.
@@ -65,8 +65,7 @@ func (s *Answers) Do(c Call, binding string, mem []byte, a []uint64) linear.Errn
 	return s.last.Keep(c(s, binding, mem, a), broken)
 }
 
-// put opens an answer and writes its handle to address ptr of mem. The number of answers is
-// limited.
+// put opens an answer and writes its handle to address ptr of mem.
 func (s *Answers) put(mem []byte, ptr uint64, open func() io.ReadCloser) error {
 	if _, err := linear.At(mem, ptr, 4); err != nil {
 		return err

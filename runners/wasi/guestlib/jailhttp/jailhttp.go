@@ -35,8 +35,7 @@ var ErrNoFetch = errors.New(
 
 func init() { http.DefaultTransport = Transport() }
 
-// Transport returns the transport that is also in http.DefaultTransport, for an http.Client of your
-// own.
+// Transport returns the transport of http.DefaultTransport, for an http.Client of your own.
 func Transport() http.RoundTripper { return transport }
 
 var transport = &roundTripper{&http.Transport{

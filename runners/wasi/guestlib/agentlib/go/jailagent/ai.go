@@ -21,8 +21,7 @@ func aiError(to unsafe.Pointer, len uint32, total unsafe.Pointer) uint32
 
 type ai struct{}
 
-// AI asks the models of the manifest, by role. It needs capabilities.ai = true. API keys never
-// enter the jail.
+// AI asks the manifest's models. It needs capabilities.ai = true. API keys never enter the jail.
 var AI ai
 
 func aiModule() module { return module{aiCall, aiRead, aiClose, aiError} }

@@ -182,7 +182,7 @@ func (c *Collection[K, V]) Range(low, high K) ([]Item[K, V], error) {
 }
 
 // Find returns the values whose field equals value: a string, a number or nil. It uses an index if
-// there is one.
+// possible.
 func (c *Collection[K, V]) Find(field string, value any) ([]Item[K, V], error) {
 	path, err := dataPath(field)
 	if err != nil {

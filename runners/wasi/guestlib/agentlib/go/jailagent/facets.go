@@ -7,8 +7,7 @@ import (
 	"os"
 )
 
-// Class tells a facet which of its module's agents it is, as its parent named it. It is "" for the
-// agent itself.
+// Class tells a facet which of its module's agents it is. It is "" for the agent itself.
 var Class = os.Getenv("CLASS")
 
 // RunClass runs the agent for this Class. all[""] is the agent itself, the others are its facets.

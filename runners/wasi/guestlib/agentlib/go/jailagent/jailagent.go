@@ -14,8 +14,7 @@
 // One event is one transaction: if OnEvent returns nil, its writes to Storage and its messages take
 // effect together. If it returns an error, none does, and the event comes again with Kind "replay".
 //
-// Build with GOOS=wasip1 GOARCH=wasm. The manifest must ask for Storage or AI if the program uses
-// them.
+// Build with GOOS=wasip1 GOARCH=wasm. The manifest must ask for Storage or AI to use them.
 package jailagent
 
 import (
@@ -279,8 +278,7 @@ type Error struct{ Code, Message string }
 
 func (e *Error) Error() string { return e.Message }
 
-// delta returns the text that a server-sent event adds to a model's answer, in any of the three API
-// formats.
+// delta returns the text that a server-sent event adds to a model's answer, in any API format.
 func delta(data []byte) string {
 	var e struct {
 		Type    string

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// tickSystem is the system prompt of a tick. The libraries of all languages have the same text and
-// SQL statements.
+// tickSystem is the system prompt of a tick. All languages' libraries have the same text and SQL.
 const tickSystem = `You work towards your goals by yourself, one step at a time. You are told your open goals, what you did lately, and what you have learned. Do the next step,
 and answer with one JSON object:
 {"summary": "what you did, in a sentence", "goals": [{"id": "g1", "progress": 0.5, "status": "open"}],
