@@ -1,6 +1,6 @@
-// Command jail-agentd keeps the agents of one user: their inboxes, alarms and channels. It is an
-// ordinary process of its user, and runs agents as a client of jaild, so that an agent never has
-// more than its owner.
+// Command jail-agentd manages the agents of one user: their inboxes, alarms and channels. It is an
+// ordinary process of its user and runs agents as a client of jaild, so that an agent never has
+// more rights than its owner.
 package main
 
 import (
@@ -122,7 +122,7 @@ func serve(ctx context.Context, o options, stderr io.Writer) error {
 		return err
 	}
 	defer closeAll()
-	// Before the agents: a client that waits for them must not keep them from ending.
+	// End serving before the agents: a client that waits for them must not delay their end.
 	serving, end := context.WithCancel(ctx)
 	defer func() {
 		end()
@@ -156,8 +156,8 @@ func serve(ctx context.Context, o options, stderr io.Writer) error {
 	return answer(ctx, listeners, log)
 }
 
-// open opens the database, and begins to wake agents. After Close of the agents, closeAll closes
-// what they used.
+// open opens the database and starts to wake agents. The caller closes the agents and then calls
+// closeAll, which closes the database and the audit log.
 func open(places agentapi.Places, o options, log *slog.Logger) (a *agents.Agents, closeAll func(),
 	err error) {
 	exe, err := os.Executable()
@@ -181,7 +181,7 @@ func open(places agentapi.Places, o options, log *slog.Logger) (a *agents.Agents
 		Kept: func() ([]gatekeepers.Kept, error) {
 			return gatekeepers.Load(places.Gatekeepers, j.Sender(), func(ctx context.Context, name, key,
 				method string, args any) (json.RawMessage, error) {
-				// The desk begins when the agents are there.
+				// The desk calls this only after a is set.
 				return agents.AskGatekeeper(ctx, a, name, key, method, args)
 			})
 		}})
@@ -196,7 +196,7 @@ func open(places agentapi.Places, o options, log *slog.Logger) (a *agents.Agents
 	return a, closeAll, nil
 }
 
-// owner is the name of the user whose agents they are, or the number of one without a name.
+// owner returns the name of the agents' user, or the uid if the user has no name.
 func owner() string {
 	uid := strconv.Itoa(os.Geteuid())
 	if u, err := user.LookupId(uid); err == nil {
@@ -205,11 +205,11 @@ func owner() string {
 	return uid
 }
 
-// endBound is how long a jail-agentd that answers no more may take to end: its agents sleep first.
+// endBound is how long to wait for the end of another jail-agentd that has stopped serving.
 const endBound = 15 * time.Second
 
-// lock keeps a second process from the state directory. One that ends is waited for. Of two that
-// start at one time, one ends.
+// lock locks the state directory. It waits for a jail-agentd that is about to end, and returns an
+// error if another one is serving.
 func lock(p agentapi.Places) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(p.State, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -231,8 +231,8 @@ func lock(p agentapi.Places) (unlock func(), err error) {
 	}
 }
 
-// listen returns the socket that a service manager passes, or one of our own that only its owner may
-// connect to.
+// listen returns the socket that a service manager passes, with activated true, or else a new
+// socket at path to which only its owner can connect.
 func listen(path string) (l net.Listener, activated bool, err error) {
 	passed, err := activation.Listeners()
 	if err != nil {
@@ -247,7 +247,7 @@ func listen(path string) (l net.Listener, activated bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, false, problem.New(problem.Failed, "socket: %w", err)
 	}
-	// The lock of the state directory says that nobody of ours listens there.
+	// With the lock held, no other jail-agentd of this state directory listens there.
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
 		if conn, err := net.Dial("unix", path); err == nil {
 			conn.Close()
@@ -258,7 +258,7 @@ func listen(path string) (l net.Listener, activated bool, err error) {
 			return nil, false, problem.New(problem.Failed, "socket: %w", err)
 		}
 	}
-	// There is no moment at which others may connect.
+	// Set the mode at creation, so that others can never connect.
 	old := syscall.Umask(0o177)
 	l, err = net.Listen("unix", path)
 	syscall.Umask(old)
@@ -268,7 +268,7 @@ func listen(path string) (l net.Listener, activated bool, err error) {
 	return l, false, nil
 }
 
-// answer serves until ctx is done.
+// answer serves HTTP on the listeners until ctx is done.
 func answer(ctx context.Context, listeners map[net.Listener]http.Handler, log *slog.Logger) error {
 	ended := make(chan error, len(listeners))
 	var servers []*http.Server
@@ -295,7 +295,7 @@ func answer(ctx context.Context, listeners map[net.Listener]http.Handler, log *s
 	return err
 }
 
-// whenIdle calls end when for a while there was nothing to do.
+// whenIdle calls end after the agents and the server were idle for the time after.
 func whenIdle(ctx context.Context, a *agents.Agents, s *server.Server, after time.Duration,
 	end func()) {
 	busy := time.Now()

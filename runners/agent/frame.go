@@ -13,7 +13,7 @@ import (
 // MaxFrame bounds the JSON of one frame, in bytes.
 const MaxFrame = 1 << 20
 
-// errFrame is wrapped by errors about bytes that are no frame.
+// errFrame is wrapped by errors about bytes that are not a valid frame.
 var errFrame = errors.New("no proper frame")
 
 // A Writer writes frames: the length of the JSON in four bytes, most significant first, then the
@@ -26,7 +26,8 @@ type Writer struct {
 // NewWriter returns a Writer on w.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
-// Write writes one message in one call of the underlying writer.
+// Write writes message as one frame, in one call of the underlying writer. It returns an error if
+// the JSON is longer than MaxFrame.
 func (w *Writer) Write(message any) error {
 	body, err := json.Marshal(message)
 	if err != nil {
@@ -52,8 +53,8 @@ type Reader struct {
 // NewReader returns a Reader on r.
 func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 64<<10)} }
 
-// Read reads the next frame into message. It returns io.EOF at the end between two frames, and an
-// error that wraps errFrame for anything that is no frame.
+// Read decodes the next frame into message. It returns io.EOF if the input ends between two frames,
+// and an error that wraps errFrame if the bytes are not a valid frame.
 func (r *Reader) Read(message any) error {
 	var head [4]byte
 	if _, err := io.ReadFull(r.r, head[:]); errors.Is(err, io.ErrUnexpectedEOF) {
@@ -81,8 +82,8 @@ func (r *Reader) Read(message any) error {
 	return nil
 }
 
-// Split calls f for each part of text, of at most most bytes. more says whether another part
-// follows. An empty text has one part.
+// Split calls f with each part of text in order, at most most bytes each. more is true except for
+// the last part. An empty text is one empty part.
 func Split(text []byte, most int, f func(part []byte, more bool)) {
 	for more := true; more; {
 		part := text[:min(len(text), most)]

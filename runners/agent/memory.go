@@ -1,7 +1,7 @@
 package agent
 
-// Memory is the exported memory of an agent: the tables that every agent has, without those whose
-// content can be recreated. Times are in seconds since 1970.
+// Memory is the exported memory of an agent: its conversations with their messages, learned
+// patterns, goals and peers. Times are seconds since 1970.
 type Memory struct {
 	Agent         string         `json:"agent"`
 	Conversations []Conversation `json:"conversations"`

@@ -50,7 +50,7 @@ const (
 	MaxParams = 256 << 10
 	// MaxLoad bounds the JSON form of the parameters of HOST.load, which holds programs.
 	MaxLoad = 24 << 20
-	// MaxProposal bounds the JSON form of an action that is proposed: people read it.
+	// MaxProposal bounds the JSON form of a proposed action. It is small because people read it.
 	MaxProposal = 12 << 10
 	// MaxEffects is how many effects one event may have.
 	MaxEffects = 1000
@@ -79,13 +79,13 @@ const (
 	TypeCall     = "call"
 	TypeResult   = "result"
 	TypeManual   = "manual"
-	// TypeRoster tells a member of a channel, whose manifest asks for it, of another that has joined
-	// or left it.
+	// TypeRoster tells an agent that another agent has joined or left one of its channels. Agents
+	// receive it only if their manifest asks for it.
 	TypeRoster = "roster"
 )
 
-// Reserved reports whether only jail-agentd gives events this type. If agents could, one could tell
-// another of an approval that nobody gave.
+// Reserved reports whether only jail-agentd may make events of this type. Otherwise an agent could
+// forge an approval for another agent.
 func Reserved(eventType string) bool {
 	switch eventType {
 	case TypeAlarm, TypeTick, TypeApproval, TypeCall, TypeManual, TypeRoster:
@@ -94,12 +94,11 @@ func Reserved(eventType string) bool {
 	return false
 }
 
-// An Event is an item of an agent's inbox. The agent handles events one at a time in the order of
-// Seq.
+// An Event is an entry of an agent's inbox. An agent gets events one at a time, ordered by Seq.
 type Event struct {
 	// Seq is the event's number in the inbox of the agent, from 1.
 	Seq uint64 `json:"seq"`
-	// ID is unique for its source: an event that arrives twice is delivered once.
+	// ID is unique for its source. Events with the same source and id are delivered once.
 	ID   string    `json:"id"`
 	Time time.Time `json:"time"`
 	// Source is the sender: agent:USER:NAME, "user" or "host".
@@ -115,19 +114,19 @@ type Event struct {
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
-// A Wake says why the agent was woken, and holds its identity and configuration.
+// A Wake tells the guest why it was woken, and its identity and configuration.
 type Wake struct {
 	Reason  string `json:"reason"`
 	AgentID string `json:"agent_id"`
 	Channel string `json:"channel,omitempty"`
 	Handle  string `json:"handle,omitempty"`
-	// Class is the class of a facet: its parent's name for one of the agents in the module.
+	// Class tells a facet which of its module's agents it is. The parent chose this name.
 	Class string `json:"class,omitempty"`
-	// Config is the manifest's table config.
+	// Config is the config table of the manifest, as JSON.
 	Config json.RawMessage `json:"config,omitempty"`
 }
 
-// An Order is a message of jail-agentd to the host. Exactly one field is set.
+// An Order is a message from jail-agentd to the host. Exactly one field is set.
 type Order struct {
 	Wake  *Wake  `json:"wake,omitempty"`
 	Event *Event `json:"event,omitempty"`
@@ -139,24 +138,24 @@ type Order struct {
 	Sleep bool `json:"sleep,omitempty"`
 }
 
-// A Call is a guest's call of a binding that jail-agentd answers, with one Reply, or with several
-// for a stream.
+// A Call is a guest's call of a binding method that jail-agentd answers: with one Reply, or with
+// several Replies for a stream.
 type Call struct {
 	// ID is unique in a run.
 	ID      uint64 `json:"id"`
 	Binding string `json:"binding"`
 	Method  string `json:"method"`
-	// Params is an object.
+	// Params is a JSON object.
 	Params json.RawMessage `json:"params,omitempty"`
-	// Part is a part of parameters larger than MaxParams. The parts with the same ID are
-	// concatenated; More says that another follows.
+	// Part is used in place of Params if these are larger than MaxParams. The receiver joins the
+	// parts with the same ID; More is true except for the last part.
 	Part []byte `json:"part,omitempty"`
 	More bool   `json:"more,omitempty"`
 	// Key is the Idempotency-Key of the call: AGENT/SEQ/N, the same when the event is replayed.
 	Key string `json:"key,omitempty"`
 }
 
-// MaxParamsOf returns the maximum size of a method's parameters in bytes.
+// MaxParamsOf returns the maximum size of a method's parameters, in bytes.
 func MaxParamsOf(binding, method string) int {
 	if binding == Host && method == MethodLoad {
 		return MaxLoad
@@ -167,8 +166,7 @@ func MaxParamsOf(binding, method string) int {
 // MethodCommand is the method of HOST that runs a tool.
 const MethodCommand = "command"
 
-// MethodPropose and MethodDiscard are the methods of HOST that propose or discard the changes of
-// tools.
+// MethodPropose and MethodDiscard are the methods of HOST for the file changes of tools.
 const (
 	MethodPropose = "proposeChanges"
 	MethodDiscard = "discardChanges"
@@ -177,7 +175,7 @@ const (
 // MethodLoad is the method of HOST that runs a program once.
 const MethodLoad = "load"
 
-// A Reply answers a Call, or a part of it.
+// A Reply is the answer to a Call, or a part of the answer.
 type Reply struct {
 	ID uint64 `json:"id"`
 	// Result is any JSON value. For a stream, Chunk is the next part of its text instead.
@@ -208,7 +206,7 @@ const (
 	ErrPending    = "pending"     // it waits for an approval
 )
 
-// An Error is the error of a failed call as the guest gets it.
+// An Error is the error that a guest gets for a failed call.
 type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -216,7 +214,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// Errorf returns an Error with this code and the formatted message.
+// Errorf returns an Error with this code and a message formatted as by fmt.Sprintf.
 func Errorf(code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
@@ -233,16 +231,16 @@ const (
 	OpPropose    = "propose"     // an action for approval
 )
 
-// An Effect is an action of an event outside of the agent's database. jail-agentd carries it out
-// after the event's transaction is committed.
+// An Effect is an action outside of the agent's database that the guest asked for while it handled
+// an event. jail-agentd does it after the event's transaction is committed.
 type Effect struct {
 	// N numbers the effects of an event, from 1. The id of a message is AGENT/SEQ/N.
 	N  int    `json:"n"`
 	Op string `json:"op"`
-	// To names a channel of the manifest, or an agent of the same user; empty: the channel of the
-	// event.
+	// To names a channel of the manifest or an agent of the same user. Empty means the event's
+	// channel.
 	To string `json:"to,omitempty"`
-	// Name is the name of an alarm.
+	// Name is the name of the alarm to set or clear.
 	Name string `json:"name,omitempty"`
 	// ID is the id of the message to update or complete.
 	ID      string `json:"id,omitempty"`
@@ -253,52 +251,50 @@ type Effect struct {
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
-// Effects are the effects of one event.
+// Effects are all effects of the event Seq.
 type Effects struct {
 	Seq     uint64   `json:"seq"`
 	Effects []Effect `json:"effects,omitempty"`
 }
 
-// A Report is a message of the host to jail-agentd. Exactly one field is set.
+// A Report is a message from the host to jail-agentd. Exactly one field is set.
 type Report struct {
 	Ready *Ready `json:"ready,omitempty"`
-	// Done: the transaction of the event is on the disk. It is not held back for longer than a
-	// second: an agent of which jail-agentd hears nothing for the deadline of an event and five
-	// seconds is killed.
+	// Done says that the transaction of the event is on the disk. The host sends it within a
+	// second: jail-agentd kills an agent that is silent for longer than the event deadline plus
+	// five seconds.
 	Done   *Effects     `json:"done,omitempty"`
 	Failed *Failed      `json:"failed,omitempty"`
 	Call   *Call        `json:"call,omitempty"`
 	Log    *Log         `json:"log,omitempty"`
 	Admin  *AdminResult `json:"admin,omitempty"`
-	// Output is only for a program that runs once. Its only other reports are Calls.
+	// Output is sent only for a program that runs once. Its only other reports are calls.
 	Output *Output `json:"output,omitempty"`
-	// Slept: the guest has ended as Sleep asked.
+	// Slept says that the guest has ended after a Sleep order.
 	Slept bool `json:"slept,omitempty"`
 }
 
-// Output is a part of what a program writes to its standard output or, with Err, to its standard
-// error.
+// Output is a part of a program's standard output or, if Err is true, of its standard error.
 type Output struct {
 	Err  bool   `json:"err,omitempty"`
 	Data []byte `json:"data"`
 }
 
-// Ready is the host's first report. Further ones follow while More is set.
+// Ready is the host's first report. If Left does not fit into one report, several Readys are sent.
 type Ready struct {
-	// Committed is the number of the last event that is committed. jail-agentd drops events up to
-	// it.
+	// Committed is the number of the last committed event. jail-agentd drops events up to it.
 	Committed uint64 `json:"committed"`
-	// Left are the effects of committed events that were not settled.
+	// Left are the effects of committed events for which the host has got no Settled order yet.
 	Left []Effects `json:"left,omitempty"`
-	// More says that Left is not complete: another Ready with the next part follows.
+	// More reports whether another Ready follows with more of Left.
 	More bool `json:"more,omitempty"`
-	// Error says why the agent cannot run, for example a damaged database.
+	// Error says why the agent cannot run, as for a damaged database.
 	Error string `json:"error,omitempty"`
 }
 
-// Failed says that an event was not committed. Its transaction was rolled back. The host then begins
-// no other event, so that none overtakes this one: jail-agentd ends the run, and wakes the agent
-// again for the same event, or for the next one if this has failed too often.
+// Failed says that the transaction of an event was rolled back. To keep the order of events, the
+// host then starts no other event. jail-agentd ends the run and wakes the agent again for the same
+// event, or for the next one if this event has failed too often.
 type Failed struct {
 	Seq     uint64 `json:"seq"`
 	Code    string `json:"code"`
@@ -307,7 +303,7 @@ type Failed struct {
 
 // Log is a line that the guest logs.
 type Log struct {
-	// info, warn or error.
+	// Level is info, warn or error.
 	Level   string `json:"level"`
 	Message string `json:"message"`
 }
@@ -316,27 +312,28 @@ type Log struct {
 const (
 	// AdminExport returns the memory tables as a Memory.
 	AdminExport = "export"
-	// AdminImport merges a Memory by id. Newer conversations and goals win; for patterns, higher
-	// confidence wins. It is idempotent.
+	// AdminImport merges a Memory by id. Later conversations, goals with more progress and patterns
+	// with higher confidence replace existing ones. It is idempotent.
 	AdminImport = "import"
-	// AdminGoals returns the goals; AdminAddGoal adds or replaces one.
+	// AdminGoals returns the goals. AdminAddGoal adds a goal or replaces the one with its id.
 	AdminGoals   = "goals"
 	AdminAddGoal = "add_goal"
 	// AdminTables returns the number of rows of each table.
 	AdminTables = "tables"
 )
 
-// An Admin is an operation on the agent's database that the host carries out between events, for
-// the owner and without the guest.
+// An Admin is an operation on the agent's database that the owner asked for. The host does it
+// between events; the guest does not take part.
 type Admin struct {
 	ID uint64 `json:"id"`
 	Op string `json:"op"`
-	// Data is the operation's input, or a part of it. The parts with the same ID are concatenated.
+	// Data is a part of the operation's input. The host joins the parts with the same ID; More is
+	// true except for the last part.
 	Data []byte `json:"data,omitempty"`
 	More bool   `json:"more,omitempty"`
 }
 
-// An AdminResult is the result of an Admin, or a part of it.
+// An AdminResult is a part of the result of an Admin.
 type AdminResult struct {
 	ID    uint64 `json:"id"`
 	Data  []byte `json:"data,omitempty"`

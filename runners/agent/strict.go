@@ -9,8 +9,8 @@ import (
 	"github.com/jail-sandbox/jail/policy/strict"
 )
 
-// Strict decodes JSON with strict.JSON. Its errors are for the author of the JSON: they name fields
-// and no Go types.
+// Strict decodes one JSON value into to and rejects unknown fields, as strict.JSON does. Its errors
+// name JSON fields and no Go types, so that the author of the value understands them.
 func Strict(text []byte, to any) error {
 	err := strict.JSON(text, to)
 	switch kind, ok := errors.AsType[*json.UnmarshalTypeError](err); {
@@ -26,7 +26,7 @@ func Strict(text []byte, to any) error {
 	return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// Params decodes the parameters of a call with Strict. An error has the code ErrParams.
+// Params decodes the parameters of a binding call with Strict. Its error has the code ErrParams.
 func Params(text []byte, to any) error {
 	if err := Strict(text, to); err != nil {
 		return Errorf(ErrParams, "parameters: %v", err)

@@ -18,131 +18,131 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
-// Bounds of what is awake.
+// Limits of awake agents.
 const (
-	// defaultAwake is how many agents are awake at one time.
+	// defaultAwake is the default of Options.Awake.
 	defaultAwake = 256
-	// sleepTime is how long an agent has for its onSleep; then it is killed.
+	// sleepTime is how long an agent may take to end after a Sleep order before it is killed.
 	sleepTime = 5 * time.Second
-	// readyTime is how long a jail may take to start its agent. Its module is compiled first, which
-	// takes minutes on a busy machine if it is as large as Python.
+	// readyTime is how long the start of an agent may take. It includes compiling the module, which
+	// takes minutes on a busy machine for a module as large as Python.
 	readyTime = 10 * time.Minute
-	// grace is how long after the deadline of an event, which the agent's jail enforces, an agent
-	// that says nothing is killed.
+	// grace is how long after the deadline of an event a silent agent is killed. The agent's jail
+	// enforces the deadline itself.
 	grace = 5 * time.Second
 )
 
-// ErrNoJail is wrapped by errors of a Jails that are no fault of the agent's: it can be run later.
+// ErrNoJail is wrapped by errors of Jails that the agent did not cause. A later try may succeed.
 var ErrNoJail = errors.New("no jail can be had")
 
-// A Jails runs agents in jails.
+// Jails runs agents, their tools and the programs that they load, in jails.
 type Jails interface {
-	// Run starts an agent, carries its frames and returns when it has ended. When ctx is done it
-	// ends the agent. The error wraps ErrNoJail if the agent has nothing to do with it.
+	// Run starts an agent, passes its frames through orders and returns when it has ended. It ends
+	// the agent when ctx is done. The error wraps ErrNoJail if the agent did not cause it.
 	Run(ctx context.Context, l Launch, orders Orders) (End, error)
-	// Usage returns what the runs use, by the names of the instances.
+	// Usage returns the resource usage of awake agents, by instance name.
 	Usage(ctx context.Context) (map[string]Usage, error)
-	// Load runs a program once. The error wraps ErrNoJail if the program has nothing to do with it.
+	// Load runs a program once. The error wraps ErrNoJail if the program did not cause it.
 	Load(ctx context.Context, l Load) (Loaded, error)
-	// Command runs a tool of an agent's. The error wraps ErrNoJail if it can be run later, or is of
-	// the type problem.Error.
+	// Command runs a tool of an agent. The error wraps ErrNoJail if a later try may succeed, or is
+	// a problem.Error.
 	Command(ctx context.Context, c Command) (toolsession.Output, error)
-	// Propose proposes to commit what the tools of an agent changed, and Discard throws that away.
-	// Their errors are as those of Command.
+	// Propose asks for approval to commit the files that an agent's tools changed. Discard drops
+	// these changes. Both return errors as Command does.
 	Propose(ctx context.Context, c Changes) (Proposed, error)
 	Discard(ctx context.Context, c Changes) error
-	// EndTools ends what the tools of an instance have left, if there is something.
+	// EndTools ends the tool session of an instance, if there is one.
 	EndTools(ctx context.Context, instance string) error
-	// Limits returns what an agent may have under its policy and all that narrows it.
+	// Limits returns the limits of an agent under its policy and all that narrows it.
 	Limits(ctx context.Context, l Launch) (Share, error)
 }
 
-// A Share is what jails may have together, of what is divided among an agent and its facets.
+// A Share is an amount of the resources that are divided among an agent and its facets.
 type Share struct {
 	// Memory is in bytes.
 	Memory int64
 	PIDs   int64
 }
 
-// Usage is what an awake agent uses.
+// Usage is the resource usage of an awake agent.
 type Usage struct {
 	// Memory is in bytes.
 	Memory int64
 	CPU    time.Duration
 }
 
-// A Launch is what a jail must know of an agent.
+// A Launch tells Jails how to run an agent.
 type Launch struct {
 	Instance string
 	AgentID  string
 	Channel  string
-	// Dir holds the agent's files, State its database.
+	// Dir is the directory of the agent's files, State of its database.
 	Dir, State string
 	Manifest   manifest.Manifest
-	// Class is which of the agents of its module a facet is.
+	// Class tells a facet which of its module's agents it is.
 	Class string
-	// Narrow are the policies that the parents of a facet asked for, each the text of a file.
+	// Narrow are the policies that the parents of a facet asked for, as texts of policy files.
 	Narrow []string
-	// Share narrows the limits of an agent that has facets, or is one; nil does not.
+	// Share narrows the limits of an agent that has facets or is one. It is nil for other agents.
 	Share *Share
 }
 
 // An End says how an agent's run ended.
 type End struct {
 	ExitCode int
-	// Why is a sentence about the cause, such as a limit, empty for an ordinary end.
+	// Why is a sentence about the cause, such as a limit. It is empty after a normal end.
 	Why string
-	// Said is the last that the agent wrote to its standard error.
+	// Said is the end of the agent's standard error.
 	Said string
 }
 
-// Options are what an Agents needs.
+// Options configure an Agents.
 type Options struct {
 	Store  *store.Store
 	Jails  Jails
 	Models models.Asker
-	// Queue is where what agents propose waits for a decision.
+	// Queue is the approval queue for actions that agents propose.
 	Queue Queue
-	// Gates has the gatekeepers; nil for none. RunOf returns the run of an instance that is awake.
+	// Gates are the owner's gatekeepers, or nil. RunOf returns the id of an awake instance's run.
 	Gates *gatekeepers.Desk
 	RunOf func(instance string) string
-	// Record puts a step of an agent into the log of jail. It may block.
+	// Record writes a step of an agent to the audit log. It may block.
 	Record func(audit.AgentStep)
-	// Folder is where the agents of the user are, State where their databases are.
+	// Folder is the directory of the user's agents, State the directory of their databases.
 	Folder, State string
-	// Host lets agents of the folder have the rights of their user: it is the host's own.
+	// Host allows agents of the folder to run on the host with the rights of their user.
 	Host bool
 	Now  func() time.Time
 	Log  *slog.Logger
-	// Awake is how many agents are awake at one time; 0 is defaultAwake.
+	// Awake is how many agents may be awake at a time; 0 means defaultAwake.
 	Awake int
-	// FirstPause is the pause after a failure, which doubles; 0 is a second.
+	// FirstPause is the pause after the first failure, doubled after each further one. 0 means 1 s.
 	FirstPause time.Duration
 }
 
-// Agents are those of one user. Its methods may be called from several goroutines.
+// Agents manages the agents of one user. Its methods may be called from several goroutines.
 type Agents struct {
-	// Store is the database; what is changed in it is to be changed by methods of Agents.
+	// Store is the database. Callers change it only by methods of Agents.
 	Store  *store.Store
 	o      Options
 	ctx    context.Context
 	cancel context.CancelFunc
-	// pulse beats when something was published or committed.
+	// pulse wakes waiters when an instance has published or committed something.
 	pulse  pulse
 	alarms chan struct{}
-	// proposals brings what agents propose into the queue.
+	// proposals puts proposed actions into the approval queue.
 	proposals *proposals
 	turns     turns
-	// problems are those of the folder.
+	// problems are the agents of the folder that cannot be registered.
 	problems problems
-	// placing is held while the places of a built-in agent are read and written.
+	// placing guards the files with the places of built-in agents.
 	placing  sync.Mutex
 	families families
-	// work are the goroutines that Close waits for.
+	// work counts the goroutines that Close waits for.
 	work sync.WaitGroup
 }
 
-// New returns the Agents of a user, who begins to wake those for whom events wait.
+// New returns the Agents of a user. It starts to wake the agents that have events waiting.
 func New(o Options) (*Agents, error) {
 	if o.Awake == 0 {
 		o.Awake = defaultAwake
@@ -176,7 +176,7 @@ func New(o Options) (*Agents, error) {
 	return a, nil
 }
 
-// Retry delivers a dead letter again, under a new number.
+// Retry moves a dead letter back to the inbox of the instance and returns its new event number.
 func (a *Agents) Retry(i store.Instance, seq uint64) (uint64, error) {
 	again, err := a.Store.Retry(i.ID, seq)
 	if err == nil {
@@ -185,8 +185,7 @@ func (a *Agents) Retry(i store.Instance, seq uint64) (uint64, error) {
 	return again, err
 }
 
-// Usage returns what the awake instances use, by their names, as it is measured from
-// outside.
+// Usage returns the resource usage of awake instances, by name. On an error it logs a warning.
 func (a *Agents) Usage(ctx context.Context) map[string]Usage {
 	used, err := a.o.Jails.Usage(ctx)
 	if err != nil {
@@ -195,7 +194,7 @@ func (a *Agents) Usage(ctx context.Context) map[string]Usage {
 	return used
 }
 
-// Close lets all agents sleep, kills those that do not in time, and returns when all have ended.
+// Close asks all agents to sleep, kills those that do not in time, and waits until all have ended.
 func (a *Agents) Close() {
 	a.turns.close()
 	ended := make(chan struct{})
@@ -212,8 +211,8 @@ func (a *Agents) Close() {
 	a.work.Wait()
 }
 
-// Idle reports whether no agent is awake or about to be, no alarm is set, no agent waits for a
-// decision, and no action of a gatekeeper waits.
+// Idle reports whether no agent is awake or about to be woken, no alarm is set, and no action of an
+// agent or a gatekeeper waits for a decision.
 func (a *Agents) Idle(ctx context.Context) (bool, error) {
 	if a.turns.count() > 0 || a.o.Gates != nil && a.o.Gates.Waiting() > 0 {
 		return false, nil
@@ -226,7 +225,7 @@ func (a *Agents) Idle(ctx context.Context) (bool, error) {
 	return !asked, err
 }
 
-// Send puts an event durably into the inbox of an instance, and wakes it.
+// Send puts an event durably into the inbox of an instance, wakes it and returns the event number.
 func (a *Agents) Send(to int64, e agent.Event) (uint64, error) {
 	h := a.turns.hand(to)
 	claimed := h.claim()
@@ -238,16 +237,15 @@ func (a *Agents) Send(to int64, e agent.Event) (uint64, error) {
 	return seq, err
 }
 
-// wake has the instances run that are not paused and have not failed, when there is something for
-// them to do.
+// wake asks for a turn of each instance. A paused, failed or idle one does not run.
 func (a *Agents) wake(ids ...int64) {
 	for _, id := range ids {
 		a.turns.want(id, 0)
 	}
 }
 
-// begin is one turn of an instance: it runs until it sleeps. It returns when the instance wants
-// another turn, a negative time for not at all.
+// begin does one turn of an instance: it runs until it sleeps. It returns the time until the next
+// turn, never if there is none.
 func (a *Agents) begin(t *turn) time.Duration {
 	i, err := a.Store.Instance(a.ctx, t.id)
 	switch {
@@ -308,11 +306,11 @@ func (a *Agents) begin(t *turn) time.Duration {
 	return never
 }
 
-// settle notes that an instance sleeps after a run without a failure.
+// settle records that an instance sleeps after a run without a failure.
 func (a *Agents) settle(i store.Instance, r *run) error {
 	a.record(i, audit.AgentStep{Step: audit.AgentSlept, Reason: r.reason})
 	if !i.NotBefore.IsZero() && i.Settled == r.from.Settled {
-		// It slept without an event: it did not fail, which is all that is known.
+		// It handled no event, but did not fail either.
 		if err := a.Store.SetFailures(i.ID, 0, time.Time{}, ""); err != nil {
 			return err
 		}
@@ -323,7 +321,7 @@ func (a *Agents) settle(i store.Instance, r *run) error {
 	return a.Store.SetState(i.ID, store.Dormant, "")
 }
 
-// record puts a step of an instance on record.
+// record writes a step of an instance to the audit log.
 func (a *Agents) record(i store.Instance, step audit.AgentStep) {
 	if a.o.Record == nil {
 		return
@@ -335,7 +333,7 @@ func (a *Agents) record(i store.Instance, step audit.AgentStep) {
 	a.o.Record(step)
 }
 
-// StateOf returns the state of an instance: that of the database, or what it is while awake.
+// StateOf returns the state of an instance: of its run while it is awake, else of the database.
 func (a *Agents) StateOf(i store.Instance) string {
 	if state := a.turns.state(i.ID); state != "" {
 		return state
@@ -343,8 +341,8 @@ func (a *Agents) StateOf(i store.Instance) string {
 	return i.State
 }
 
-// Pause keeps an agent from being woken; what runs goes on to its end of the event, with the facets
-// that the event calls. Resume ends that, and forgets failures.
+// Pause stops an agent from being woken, until Resume. A running instance first ends its event, and
+// the facets that the event calls run on.
 func (a *Agents) Pause(ctx context.Context, name string) error {
 	return a.eachOf(ctx, name, func(i store.Instance) error {
 		var err error
@@ -357,7 +355,7 @@ func (a *Agents) Pause(ctx context.Context, name string) error {
 	})
 }
 
-// Resume lets an agent be woken again that was paused or has failed.
+// Resume allows an agent that was paused or has failed to be woken again, and resets its failures.
 func (a *Agents) Resume(ctx context.Context, name string) error {
 	return a.eachOf(ctx, name, func(i store.Instance) error {
 		a.record(i, audit.AgentStep{Step: audit.AgentResumed})
@@ -371,7 +369,7 @@ func (a *Agents) Resume(ctx context.Context, name string) error {
 	})
 }
 
-// revive lets an instance that has failed be woken again, with tries of its own.
+// revive makes a Failed instance dormant and resets its failures.
 func (a *Agents) revive(i store.Instance) error {
 	if i.State != store.Failed {
 		return nil
@@ -380,7 +378,7 @@ func (a *Agents) revive(i store.Instance) error {
 		a.Store.SetState(i.ID, store.Dormant, ""))
 }
 
-// eachOf calls f for each instance of an agent, all of them even if one fails.
+// eachOf calls f for each instance of an agent, even after an error, and joins the errors.
 func (a *Agents) eachOf(ctx context.Context, name string, f func(store.Instance) error) error {
 	all, err := a.Of(ctx, name)
 	for _, i := range all {
@@ -389,7 +387,7 @@ func (a *Agents) eachOf(ctx context.Context, name string, f func(store.Instance)
 	return err
 }
 
-// Of returns the instances of an agent, or store.ErrNotFound.
+// Of returns the instances of an agent. The error wraps store.ErrNotFound or ErrAvailable.
 func (a *Agents) Of(ctx context.Context, name string) (all []store.Instance, err error) {
 	alive := false
 	err = a.Store.Instances(ctx, name, func(i store.Instance) error {
@@ -400,7 +398,7 @@ func (a *Agents) Of(ctx context.Context, name string) (all []store.Instance, err
 	if err != nil || alive {
 		return all, err
 	}
-	// Only an agent that is there has instances that are.
+	// Only terminated instances or none: check that the agent exists.
 	if _, err := a.Store.Agent(ctx, name); err != nil {
 		if _, ok := builtin.Find(name); ok && errors.Is(err, store.ErrNotFound) {
 			err = ErrAvailable
@@ -410,11 +408,11 @@ func (a *Agents) Of(ctx context.Context, name string) (all []store.Instance, err
 	return all, nil
 }
 
-// alarmLook is how often alarms are compared with the clock: a clock that is set, or a host that was
-// suspended, moves the time when an alarm is due without a timer of this process noticing.
+// alarmLook is how often alarms are compared with the clock. Timers of this process do not notice
+// when the clock is set or the host was suspended.
 const alarmLook = 5 * time.Second
 
-// fireAlarms makes events of alarms that are due, until Close.
+// fireAlarms fires due alarms and wakes their instances, until Close.
 func (a *Agents) fireAlarms() {
 	for {
 		woken, next, err := a.Store.Fire()
@@ -436,7 +434,7 @@ func (a *Agents) fireAlarms() {
 	}
 }
 
-// nudge wakes the goroutine that waits on c, which has room for one element.
+// nudge wakes the goroutine that waits on c, a channel with a buffer of one. It does not block.
 func nudge(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -444,7 +442,7 @@ func nudge(c chan<- struct{}) {
 	}
 }
 
-// pulse wakes those who wait for something of an instance to change, or with Anyone of any.
+// pulse wakes goroutines that wait for a change of an instance, or of any instance with Anyone.
 type pulse struct {
 	mu   sync.Mutex
 	next map[int64]chan struct{}
@@ -468,7 +466,7 @@ func (p *pulse) wait(of int64) <-chan struct{} {
 	return c
 }
 
-// beat wakes those who wait for one of these to change.
+// beat wakes the goroutines that wait for one of these ids.
 func (p *pulse) beat(of ...int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -480,11 +478,11 @@ func (p *pulse) beat(of ...int64) {
 	}
 }
 
-// Quiet reports whether an event of an instance is committed, on the disk of the agent, and has no
-// effects. Without it the event may be committed, too: the Store says so as soon as the effects are
-// delivered. An event that is Quiet may be in the inbox for the moment that it takes to remove it.
+// Quiet reports whether an event of an instance was lately committed in the agent's database and
+// has no effects. It may be true just before the event leaves the inbox. If it is false, the Store
+// says whether the event is committed.
 func Quiet(a *Agents, of int64, seq uint64) bool { return a.turns.isQuiet(of, seq) }
 
-// Changed returns a channel that is closed when an instance has published or committed something,
-// with Anyone any instance.
+// Changed returns a channel that is closed when an instance, or any with Anyone, publishes or
+// commits something.
 func (a *Agents) Changed(of int64) <-chan struct{} { return a.pulse.wait(of) }

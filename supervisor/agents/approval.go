@@ -10,66 +10,66 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 )
 
-// What an agent proposes waits in the approval queue of jaild, where people decide on it as on any
-// other action. The effect of the event notes the proposal, with a secret key, in the transaction
-// that settles the event. It then goes into the queue, once for its key; when somebody has decided,
-// jail-agentd claims what is approved, puts the event that says so into the inbox of the agent, and
-// reports the action as applied: what follows from it is the agent's own work. Each step can be
-// repeated, so a kill at any point loses no decision and tells none twice.
+// An action that an agent proposes waits in the approval queue of jaild, where people decide on it
+// as on any other action. The transaction that settles the event stores the proposal with a secret
+// key. jail-agentd then puts it into the queue, once for its key. After the decision it claims an
+// approved action, puts an approval event into the agent's inbox and reports the action as applied;
+// the agent itself does the action. Each step can be repeated, so that a crash at any point loses
+// no decision and tells none twice.
 
-// A Queue is the approval queue. Its errors wrap ErrNoJail if the same can succeed later.
+// A Queue is the approval queue. Its errors wrap ErrNoJail if a later try may succeed.
 type Queue interface {
-	// Propose puts an action into the queue, unless it is there already, and returns its id.
+	// Propose puts an action into the queue, unless its key is there already, and returns its id.
 	Propose(ctx context.Context, p Proposal) (action string, err error)
-	// Decision waits for a while until somebody has decided on an action; pending is no error. What
-	// is approved and has a key is claimed then.
+	// Decision waits at most wait for the decision on an action. Without one it returns the state
+	// pending and no error. It claims an approved action that has a key.
 	Decision(ctx context.Context, action, key string, wait time.Duration) (Decision, error)
-	// Applied reports that the agent was told of the approval that was claimed.
+	// Applied reports to the queue that the agent was told of a claimed approval.
 	Applied(ctx context.Context, action, key string) error
-	// Withdraw takes an action back. It may be over already.
+	// Withdraw withdraws an action, which may be over already.
 	Withdraw(ctx context.Context, action string) error
 }
 
 // A Proposal is what an agent proposes.
 type Proposal struct {
-	// Agent is its id, Name that of its manifest.
+	// Agent is the agent's id, Name its name in the manifest.
 	Agent, Name string
 	Key         string
 	Data        json.RawMessage
 }
 
-// A Decision is what became of an action.
+// A Decision is the outcome of a proposed action.
 type Decision struct {
-	// State is pending, approved, rejected, or how it ended else: expired, withdrawn, failed.
+	// State is pending, approved, rejected, expired, withdrawn or failed.
 	State string
-	// Why is the reason of an end that nobody decided on.
+	// Why is the reason if the action ended without a decision.
 	Why string
 }
 
-// Approved is the state of an action that may be done.
+// Approved is the state of an approved action.
 const Approved = "approved"
 
 const pending, rejected = "pending", "rejected"
 
 const (
-	// attended is how many actions the queue is asked about at one time, each for awaited. Where
-	// there are more they take turns of crowdedAwait, so that no agent delays what others are told.
+	// attended is how many actions may wait for a Decision at a time, each for awaited. If there
+	// are more, they take turns of crowdedAwait, so that no agent delays the others.
 	attended     = 32
 	awaited      = time.Minute
 	crowdedAwait = time.Second
-	// askPause is the pause after the queue was not reached, which doubles up to askPauses.
+	// askPause is the pause after an error of the queue. It doubles up to askPauses.
 	askPause  = 200 * time.Millisecond
 	askPauses = 30 * time.Second
 )
 
-// proposals brings what agents propose into the queue, and tells them of decisions.
+// proposals puts proposed actions into the approval queue, and tells agents the decisions.
 type proposals struct {
 	a *Agents
-	// asked has run look for actions that are new.
+	// asked makes run look for new proposals.
 	asked chan struct{}
-	// places has an element for each action that the queue is asked about.
+	// places is a semaphore of attended elements for calls of the queue.
 	places chan struct{}
-	// known are the actions that a goroutine looks after, for run alone; count is how many they are.
+	// known are the proposals that have a goroutine, for run only. count is their number.
 	known map[string]bool
 	count atomic.Int64
 	over  chan string
@@ -80,7 +80,7 @@ func newProposals(a *Agents) *proposals {
 		known: map[string]bool{}, over: make(chan string)}
 }
 
-// run looks after all actions that wait.
+// run starts a goroutine for each stored proposal, until Close.
 func (q *proposals) run() {
 	a := q.a
 	for {
@@ -116,7 +116,7 @@ func (q *proposals) run() {
 	}
 }
 
-// attend brings one action to its end.
+// attend repeats step until the proposal is finished or Agents is closed.
 func (q *proposals) attend(p store.Proposal) {
 	a, pause := q.a, askPause
 	for a.ctx.Err() == nil {
@@ -144,7 +144,7 @@ func (q *proposals) attend(p store.Proposal) {
 	}
 }
 
-// step brings an action one step further. After an error it is called again.
+// step does the next step of a proposal. It may be repeated after an error.
 func (q *proposals) step(p *store.Proposal) (done bool, err error) {
 	a, asks := q.a, store.AsksOf(q.a.Store)
 	i, err := a.Store.Instance(a.ctx, p.Instance)
@@ -175,7 +175,7 @@ func (q *proposals) step(p *store.Proposal) (done bool, err error) {
 		case errors.Is(err, ErrNoJail) || a.ctx.Err() != nil:
 			return false, err
 		}
-		// Nobody will decide on it.
+		// The queue refused the action.
 		d := Decision{rejected, err.Error()}
 		err = q.tell(i, *p, d)
 		p.Told = err == nil
@@ -196,7 +196,7 @@ func (q *proposals) step(p *store.Proposal) (done bool, err error) {
 	return false, nil
 }
 
-// said returns an error that can pass of what the queue was told. Another one changes nothing: the
+// said returns err if a later try may succeed. It logs any other error and returns nil, since the
 // action is over.
 func (q *proposals) said(p store.Proposal, err error) error {
 	if err == nil || errors.Is(err, ErrNoJail) || q.a.ctx.Err() != nil {
@@ -207,7 +207,7 @@ func (q *proposals) said(p store.Proposal, err error) error {
 	return nil
 }
 
-// tell puts the event about a decision into the inbox of an agent.
+// tell puts the approval event with a decision into the inbox of an instance.
 func (q *proposals) tell(i store.Instance, p store.Proposal, d Decision) error {
 	said := map[string]string{"id": p.ID, "decision": d.State}
 	if d.Why != "" {

@@ -13,17 +13,18 @@ import (
 const (
 	// mostPause is the longest pause after a failure.
 	mostPause = 5 * time.Minute
-	// mostFailures in a row end an agent: failed starts, or events that became dead letters.
+	// mostFailures is after how many consecutive failures an instance is Failed: failed starts, or
+	// events that became dead letters.
 	mostFailures = 5
 )
 
-// failed decides what a failure means, and returns as begin does.
+// failed handles the failure of an instance, and returns the time until its next turn.
 //
-// If the agent was working on an event, the failure is that event's: after the retries of the
-// manifest the event becomes a dead letter, and the next event has its turn. Any other failure is
-// the agent's own. After five dead letters or failures of its own in a row the agent has failed, and
-// only `resume` wakes it again. A committed event ends the row. What has nothing to do with the agent,
-// such as a jaild that is not there, counts for nothing.
+// If the agent was working on an event, the event is blamed: after the manifest's retries it
+// becomes a dead letter, and the next event follows. Other failures count for the agent itself.
+// After five consecutive dead letters or failures of its own the instance is Failed, and only
+// `resume` wakes it again. A committed event resets the count. A failure that the agent did not
+// cause, such as a missing jaild, does not count.
 func (a *Agents) failed(i store.Instance, m manifest.Manifest, c cause) time.Duration {
 	a.o.Log.Warn("an agent failed", "instance", i.Name, "cause", c.why)
 	again, err := a.judge(i, m, c)
@@ -48,7 +49,7 @@ func (a *Agents) judge(i store.Instance, m manifest.Manifest, c cause) (time.Dur
 			return 0, err
 		}
 		tries = n
-		// Of an event whose failure its jail reported it is known that it is not committed.
+		// If the agent's jail reported the failure, the event is certainly not committed.
 		if n > m.Wake.Retries && c.code != "" {
 			if err := a.bury(i, seq, c.why); err != nil {
 				return 0, err
@@ -73,20 +74,20 @@ func (a *Agents) judge(i store.Instance, m manifest.Manifest, c cause) (time.Dur
 	return pause, a.Store.SetState(i.ID, state, c.why)
 }
 
-// pauseAfter returns how long an agent that has failed so many times in a row is left alone: first,
-// doubled with each further failure, at most mostPause.
+// pauseAfter returns the pause after tries consecutive failures: first, doubled with each further
+// failure, at most mostPause. It is 0 if tries is 0.
 func pauseAfter(tries int, first time.Duration) time.Duration {
 	if tries == 0 {
 		return 0
 	}
-	// A manifest may ask for so many retries that doubling for each of them would overflow.
+	// Stop at mostPause, since many retries would overflow.
 	for ; tries > 1 && first < mostPause; tries-- {
 		first *= 2
 	}
 	return min(first, mostPause)
 }
 
-// bury gives an event up.
+// bury makes an event a dead letter, records this and wakes waiters.
 func (a *Agents) bury(i store.Instance, seq uint64, why string) error {
 	err := a.Store.Bury(i.ID, seq, why)
 	if err == nil {
@@ -98,8 +99,8 @@ func (a *Agents) bury(i store.Instance, seq uint64, why string) error {
 	return err
 }
 
-// exhausted gives up the first event if the agent failed on it too often. It is called when the
-// agent's database has said that the event is not committed: after a crash that is not known before.
+// exhausted makes the first event a dead letter if the agent failed on it too often. It is called
+// after Ready: only then it is known that the event was not committed before a crash.
 func (r *run) exhausted() *cause {
 	seq, failed, err := r.a.Store.Head(r.a.ctx, r.from.ID)
 	if err == nil && failed > r.m.Wake.Retries {

@@ -14,17 +14,17 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// A grant is a binding that a loaded program has under a name of env. One field is set.
+// A grant is a binding that a loaded program has, given in its env. Exactly one field is set.
 type grant struct {
-	// Binding is agent.AI, under that name: the models of the agent.
+	// Binding is agent.AI, which gives the program the models of the agent. The name is AI, too.
 	Binding string `json:"binding,omitempty"`
-	// Facet is one of the agent's own, and each method of the binding one of the facet's.
+	// Facet names a facet of the agent. The binding has the facet's methods.
 	Facet string `json:"facet,omitempty"`
-	// Gatekeeper is one that the agent may use. Its methods are describe, read and propose.
+	// Gatekeeper names a gatekeeper of the agent. The binding has describe, read and propose.
 	Gatekeeper string `json:"gatekeeper,omitempty"`
 }
 
-// grantOf reads the grant under a name of env.
+// grantOf decodes and checks the grant that env has under this name.
 func grantOf(name string, raw json.RawMessage) (g grant, err error) {
 	if err := agent.Params(raw, &g); err != nil {
 		return g, err
@@ -44,8 +44,8 @@ func grantOf(name string, raw json.RawMessage) (g grant, err error) {
 	return g, nil
 }
 
-// mayGrant refuses bindings that the agent itself does not have. Its calls belong to an event, so
-// that the same event makes them once.
+// mayGrant returns an error for bindings that the agent itself does not have. With bindings, the
+// call must belong to an event: then a replay of the event does not repeat the program's calls.
 func (c *calls) mayGrant(ctx context.Context, call agent.Call, grants map[string]grant) error {
 	if len(grants) > 0 && call.Key == "" {
 		return agent.Errorf(agent.ErrNoEvent, "load: there is no event, and the calls of a "+
@@ -70,15 +70,15 @@ func (c *calls) mayGrant(ctx context.Context, call agent.Call, grants map[string
 // bound is a loaded program that has bindings.
 type bound struct {
 	grants map[string]grant
-	// key is that of the call that loads it, and calls counts its own.
+	// key is the key of the call that loads the program, calls the number of the program's calls.
 	key   string
 	calls atomic.Int64
 }
 
-// errOutput ends a program that writes more than is returned.
+// errOutput ends a program that writes more than MaxLoadOutput.
 var errOutput = errors.New("it writes more than its bound")
 
-// loadBound runs a program that has bindings, and answers its calls.
+// loadBound runs a program that has bindings, answers its calls and returns its result.
 func (c *calls) loadBound(ctx context.Context, l Load, of *bound) (Loaded, error) {
 	ctx, kill := context.WithCancelCause(ctx)
 	defer kill(errAsked)
@@ -130,13 +130,13 @@ func (c *calls) loadBound(ctx context.Context, l Load, of *bound) (Loaded, error
 	return done, err
 }
 
-// What a program has that was ended because of its output, as one whose output jaild has bounded.
+// The result of a program that was ended because of its output, the same as jaild returns.
 const (
 	exitKilled  = 137
 	limitOutput = "output"
 )
 
-// ofProgram takes a report of a program that runs once.
+// ofProgram handles a report of a program that runs once: a call or output.
 func (c *calls) ofProgram(report agent.Report, stdout, stderr *stdio.Kept) error {
 	switch {
 	case report.Call != nil:
@@ -158,7 +158,7 @@ func (c *calls) ofProgram(report agent.Report, stdout, stderr *stdio.Kept) error
 	return nil
 }
 
-// bound answers a call of a loaded program: of the bindings that it was given, and no other.
+// bound answers a call of a loaded program. The program can call only the bindings in its grants.
 func (c *calls) bound(ctx context.Context, call agent.Call) (any, error) {
 	g, ok := c.of.grants[call.Binding]
 	if !ok {
@@ -190,7 +190,7 @@ func noMethod(call agent.Call) error {
 		call.Method)
 }
 
-// gateOf answers a call of a binding that is one gatekeeper.
+// gateOf answers a loaded program's call of a gatekeeper binding.
 func (c *calls) gateOf(ctx context.Context, gatekeeper string, call agent.Call) (any, error) {
 	method, ok := map[string]string{"describe": "gatekeepers", "read": "gateRead",
 		"propose": "gatePropose"}[call.Method]

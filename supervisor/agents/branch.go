@@ -13,18 +13,18 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// branchPrefix begins the names of states that are being copied. No instance has such a name.
+// branchPrefix is the prefix of directories with copies of states. No instance has such a name.
 const branchPrefix = ".branch-"
 
-// maxState bounds each file of a state that is copied, in bytes.
+// maxState bounds each copied file of a state, in bytes.
 const maxState = 2 << 30
 
-// stateFiles are the files of a database. The index of its log is made anew.
+// stateFiles are the files of a database to copy. SQLite recreates the index of the WAL.
 var stateFiles = []string{"state.db", "state.db-wal", "state.db-journal"}
 
-// AddBranch is Add for an agent that is new, and each of whose instances begins with a copy of the
-// state of another instance, which sleeps. Facets of that are not copied. A crash leaves no agent, or
-// the agent with the state.
+// AddBranch adds a new agent, as Add does. Each of its instances starts with a copy of the state of
+// the sleeping instance of; facets are not copied. A crash leaves no agent, or the agent with the
+// state.
 func (a *Agents) AddBranch(ctx context.Context, dir string, of store.Instance) (store.Agent, error) {
 	m, err := loadNew(ctx, a, dir)
 	if err != nil {
@@ -56,7 +56,7 @@ func (a *Agents) AddBranch(ctx context.Context, dir string, of store.Instance) (
 	return a.Add(ctx, dir)
 }
 
-// copyState copies the database of an instance that sleeps, and returns the directory of the copy.
+// copyState copies the database of a sleeping instance and returns the directory of the copy.
 func (a *Agents) copyState(ctx context.Context, of store.Instance) (_ string, err error) {
 	dir, err := os.MkdirTemp(a.o.State, branchPrefix)
 	if err != nil {
@@ -72,7 +72,7 @@ func (a *Agents) copyState(ctx context.Context, of store.Instance) (_ string, er
 	if err := copyFiles(from, dir); err != nil {
 		return "", err
 	}
-	// An agent that woke meanwhile may have written while it was copied.
+	// If the agent woke meanwhile, the copy may be inconsistent.
 	now, err := a.Store.Instance(ctx, of.ID)
 	if err == nil && (a.turns.state(of.ID) != "" || now.Settled != of.Settled || stampOf(from) != before) {
 		err = problem.New(problem.Busy, "agent %s is awake", of.Agent).
@@ -81,12 +81,12 @@ func (a *Agents) copyState(ctx context.Context, of store.Instance) (_ string, er
 	return dir, err
 }
 
-// copyFiles copies the files of a database. The jail of the agent could write to their directory: a
-// link out of it is not followed.
+// copyFiles copies the files of a database. The agent's jail could write to their directory, so
+// symlinks out of it are not followed.
 func copyFiles(from, to string) error {
 	root, err := os.OpenRoot(from)
 	if errors.Is(err, fs.ErrNotExist) {
-		// It was never awake.
+		// The instance was never awake and has no state.
 		return nil
 	}
 	if err != nil {
@@ -102,7 +102,7 @@ func copyFiles(from, to string) error {
 	return nil
 }
 
-// placeState copies a state to the place of an instance that was never awake.
+// placeState copies a state into the directory to of an instance that was never awake.
 func placeState(copied, to string) error {
 	beside, err := os.MkdirTemp(filepath.Dir(to), branchPrefix)
 	if err != nil {
@@ -115,7 +115,7 @@ func placeState(copied, to string) error {
 	if err := atomicfile.SyncDir(beside); err != nil {
 		return err
 	}
-	// What a copy that was cut off has left.
+	// Remove the rest of an interrupted copy.
 	if err := os.RemoveAll(to); err != nil {
 		return err
 	}

@@ -22,30 +22,29 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// Errors about the places of agents.
+// Errors about placing agents on channels.
 var (
-	// ErrPlace is wrapped by errors about a place that an agent cannot have.
+	// ErrPlace is wrapped by errors about a place that is not allowed for an agent.
 	ErrPlace = errors.New("the agent cannot be put there")
-	// ErrAvailable is wrapped by errors about a built-in agent that is on no channel.
+	// ErrAvailable is wrapped by errors about a built-in agent that is not on any channel.
 	ErrAvailable = errors.New("it is built in, and on no channel")
 )
 
-// placesFile is the file in the directory of a built-in agent that says where its user has put it:
-// an object of builtin.Place by channel.
+// placesFile is the file in the directory of a built-in agent with the channels on which its user
+// has put it: a JSON object of builtin.Place by channel.
 const placesFile = "places.json"
 
-// builtins are the directories of built-in agents, by their names, below this one. No instance has a
-// directory of its name.
+// builtins is the parent directory of the directories of built-in agents, named by agent. No
+// instance has a directory of this name.
 type builtins string
 
 func builtinsOf(state string) builtins { return builtins(filepath.Join(state, "builtin")) }
 
 func (b builtins) dir(name string) string { return filepath.Join(string(b), name) }
 
-// Spawn puts an agent on a channel and returns its instance: one of the built-in agents, which are
-// asked for first, or else an agent of the user's, whose manifest says which channels there are. An
-// empty channel is the first of the manifest, and for a built-in agent that which a manifest without
-// channels has.
+// Spawn puts a built-in agent on a channel, or wakes the user's agent of that name on a channel of
+// its manifest, and returns the instance. An empty channel means manifest.DefaultChannel for a
+// built-in agent, else the first channel of the manifest.
 func (a *Agents) Spawn(ctx context.Context, name, channel string,
 	p builtin.Place) (store.Instance, error) {
 	b, ok := builtin.Find(name)
@@ -70,7 +69,7 @@ func (a *Agents) Spawn(ctx context.Context, name, channel string,
 	return i, nil
 }
 
-// placeOn puts a built-in agent on one more channel, and returns the instances to wake.
+// placeOn puts a built-in agent on one more channel and returns the instances to wake.
 func placeOn(a *Agents, of builtin.Agent, channel string, p builtin.Place) ([]int64, error) {
 	a.placing.Lock()
 	defer a.placing.Unlock()
@@ -83,7 +82,7 @@ func placeOn(a *Agents, of builtin.Agent, channel string, p builtin.Place) ([]in
 	return all.place(a.Store, of, places)
 }
 
-// wakeOn wakes an agent of the user's on a channel of its manifest.
+// wakeOn wakes a user's agent on a channel of its manifest and returns the instance.
 func wakeOn(ctx context.Context, a *Agents, name, channel string,
 	p builtin.Place) (store.Instance, error) {
 	if _, err := a.Store.Agent(ctx, name); err != nil {
@@ -109,7 +108,7 @@ func wakeOn(ctx context.Context, a *Agents, name, channel string,
 	return i, err
 }
 
-// instanceOn returns the instance of an agent on a channel.
+// instanceOn returns the instance of an agent on this channel.
 func instanceOn(ctx context.Context, a *Agents, name, channel string) (store.Instance, error) {
 	all, err := a.Of(ctx, name)
 	for _, i := range all {
@@ -123,7 +122,7 @@ func instanceOn(ctx context.Context, a *Agents, name, channel string) (store.Ins
 	return store.Instance{}, err
 }
 
-// places returns where a built-in agent is.
+// places returns the places of a built-in agent, by channel.
 func (b builtins) places(name string) (map[string]builtin.Place, error) {
 	places := map[string]builtin.Place{}
 	text, err := os.ReadFile(filepath.Join(b.dir(name), placesFile))
@@ -136,7 +135,7 @@ func (b builtins) places(name string) (map[string]builtin.Place, error) {
 	return places, json.Unmarshal(text, &places)
 }
 
-// place notes where a built-in agent is, and makes it a member of these channels.
+// place stores the places of a built-in agent and makes it a member of exactly these channels.
 func (b builtins) place(s *store.Store, of builtin.Agent,
 	places map[string]builtin.Place) ([]int64, error) {
 	text, err := json.Marshal(places)
@@ -160,7 +159,7 @@ func (b builtins) place(s *store.Store, of builtin.Agent,
 		Digest: "sha256:" + hex.EncodeToString(sum[:])}, members)
 }
 
-// reserved is the error of a user's agent that has the name of a built-in one.
+// reserved returns the error for a user's agent that has the name of a built-in one, else nil.
 func reserved(name string) error {
 	if _, ok := builtin.Find(name); !ok {
 		return nil
@@ -169,7 +168,7 @@ func reserved(name string) error {
 		"another name", name))
 }
 
-// runtimeOf is what a record says of where an agent runs: nothing of one in a jail.
+// runtimeOf returns the runtime for the audit log, empty for an agent in a jail.
 func runtimeOf(m manifest.Manifest) string {
 	if m.OnHost() {
 		return m.Runtime

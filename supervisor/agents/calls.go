@@ -17,35 +17,35 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Bounds of what an agent asks for while it is awake.
+// Limits of the calls and log lines of an awake agent.
 const (
-	// mostCalls are answered at one time.
+	// mostCalls is how many calls are answered at a time.
 	mostCalls = 16
-	// mostTools run at one time, each with memory and processes of its own beside the agent's.
+	// mostTools is how many tools run at a time, each with memory and processes beside the agent's.
 	mostTools = 4
-	// mostLines of a log are taken at once, and of each further second linesSecond.
+	// mostLines is the burst of log lines that are kept, linesSecond their rate per second.
 	mostLines   = 200
 	linesSecond = 20
 	maxLine     = 2 << 10
-	// maxResults bounds the JSON form of a result that goes in parts.
+	// maxResults bounds the JSON of a result that is sent in parts.
 	maxResults = 2 << 20
 )
 
-// calls answers what the agent of one run calls. Each call has a goroutine, so that a model that
-// takes its time delays neither events nor other calls.
+// calls answers the calls of one run. Each call has a goroutine, so that a slow model delays
+// neither events nor other calls.
 type calls struct {
 	ctx  context.Context
 	r    *run
 	work sync.WaitGroup
 	free chan struct{}
-	// tools has an element for each tool that runs.
+	// tools is a semaphore for running tools.
 	tools chan struct{}
-	// lines that may still be logged, as of the time.
+	// lines is how many log lines were left at the time below.
 	lines float64
 	since time.Time
-	// parts are those of calls that have not come whole, by their ids.
+	// parts are the received parts of incomplete calls, by call id.
 	parts map[uint64][]byte
-	// of is the program whose calls these are, nil for those of the agent itself.
+	// of is the loaded program that makes the calls, nil for the agent itself.
 	of *bound
 }
 
@@ -55,7 +55,7 @@ func newCalls(ctx context.Context, r *run) *calls {
 		parts: map[uint64][]byte{}}
 }
 
-// take takes a part of a call, and answers the call once it is whole.
+// take takes a call or a part of one, and answers the call once it is complete.
 func (c *calls) take(call agent.Call) *cause {
 	if call.More || len(call.Part) > 0 {
 		all, held := append(c.parts[call.ID], call.Part...), 0
@@ -80,7 +80,7 @@ func (c *calls) take(call agent.Call) *cause {
 	return nil
 }
 
-// begin answers a call. It does not block.
+// begin starts a goroutine that answers a call.
 func (c *calls) begin(call agent.Call) {
 	select {
 	case c.free <- struct{}{}:
@@ -98,14 +98,14 @@ func (c *calls) begin(call agent.Call) {
 	})
 }
 
-// answer sends the last reply to a call.
+// answer sends the result or error of a call as its last reply, in parts if it is large.
 func (c *calls) answer(call agent.Call, result any, err error) {
 	reply := &agent.Reply{ID: call.ID}
 	if err == nil && result != nil {
 		reply.Result, err = json.Marshal(result)
 	}
 	for err == nil && len(reply.Result) > agent.MaxParams && len(reply.Result) <= maxResults {
-		// Parts are joined as bytes.
+		// The host joins the parts.
 		c.r.order(c.ctx, agent.Order{Reply: &agent.Reply{ID: call.ID, More: true,
 			Chunk: reply.Result[:agent.MaxParams]}})
 		if reply.Result = reply.Result[agent.MaxParams:]; len(reply.Result) <= agent.MaxParams {
@@ -126,7 +126,7 @@ func (c *calls) answer(call agent.Call, result any, err error) {
 	c.r.order(c.ctx, agent.Order{Reply: reply})
 }
 
-// asError is the error that a guest sees. It holds no path of the host.
+// asError converts an error for the guest, without paths of the host.
 func asError(err error) *agent.Error {
 	if e, ok := errors.AsType[*agent.Error](err); ok {
 		return e
@@ -155,8 +155,8 @@ func asError(err error) *agent.Error {
 	return agent.Errorf(code, "%v", err)
 }
 
-// ofHost reports whether an error is about the host, and not about what the agent asked for. Its text
-// is for the log alone: it can hold paths of the host.
+// ofHost reports whether an error is about the host and not about the agent's request. Its text may
+// hold paths of the host, so it goes only to the log.
 func ofHost(err error) bool {
 	if e, ok := errors.AsType[*problem.Error](err); ok && !errors.Is(err, ErrNoJail) {
 		return !slices.Contains([]string{problem.Usage, problem.Refused, problem.NotFound,
@@ -167,15 +167,15 @@ func ofHost(err error) bool {
 	return file || files || errors.Is(err, ErrNoJail) || errors.Is(err, ErrWrong)
 }
 
-// call carries a call out. What the agent may call is decided by its manifest, again after its own
-// jail did: reports come from inside.
+// call does a call and returns its result. It checks again that the manifest allows the call, since
+// the check of the agent's jail is not trusted.
 func (c *calls) call(call agent.Call) (any, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.r.m.Wake.Deadline)
 	defer cancel()
 	if c.of != nil {
 		return c.bound(ctx, call)
 	}
-	// By the key of another agent's call its answer would be found.
+	// A key of another agent's call would give access to that call's answer.
 	if own := c.r.a.Store.AgentID(store.PathOf(c.r.from)) + "/"; call.Key != "" &&
 		(!strings.HasPrefix(call.Key, own) || len(call.Key) > 8*agent.MaxName) {
 		return nil, agent.Errorf(agent.ErrParams, "the key of the call is none of the agent's own")
@@ -191,10 +191,10 @@ func (c *calls) call(call agent.Call) (any, error) {
 		"jail-agentd answers", call.Binding, call.Method)
 }
 
-// A method answers a call of an agent.
+// A method answers a call of an agent and returns the result.
 type method func(c *calls, ctx context.Context, call agent.Call) (any, error)
 
-// with is the method that reads its parameters for do.
+// with returns a method that decodes its parameters into a P and calls do.
 func with[T any](do func(c *calls, ctx context.Context, call agent.Call, p T) (any, error)) method {
 	return func(c *calls, ctx context.Context, call agent.Call) (any, error) {
 		var p T
@@ -205,15 +205,15 @@ func with[T any](do func(c *calls, ctx context.Context, call agent.Call, p T) (a
 	}
 }
 
-// without is the method that takes no parameters.
+// without returns a method that takes no parameters and calls do.
 func without(do func(c *calls, ctx context.Context) (any, error)) method {
 	return with(func(c *calls, ctx context.Context, _ agent.Call, _ struct{}) (any, error) {
 		return do(c, ctx)
 	})
 }
 
-// methods are those that jail-agentd answers. init makes the table: a method that loads a program
-// answers the calls of that, and so refers to the table.
+// methods are the methods that jail-agentd answers. They are set by init, since a method that loads
+// a program answers the program's calls with this table.
 var methods map[string]method
 
 func init() {
@@ -239,7 +239,7 @@ func init() {
 	}
 }
 
-// A peer is a member of the channel, as an agent sees it.
+// A peer describes a member of the channel to an agent.
 type peer struct {
 	ID     string `json:"id"`
 	Name   string `json:"name"`
@@ -259,8 +259,8 @@ func (c *calls) roster(ctx context.Context) (any, error) {
 	return peers, err
 }
 
-// An offer is a tool that an agent offers to the others on its channels. It declares them in the
-// table config of its manifest, as the list methods.
+// An offer is a method that an agent offers to other agents on its channels. The list methods in
+// the config table of its manifest declares them.
 type offer struct {
 	ProviderID  string          `json:"providerId"`
 	MethodName  string          `json:"methodName"`
@@ -268,7 +268,7 @@ type offer struct {
 	Schema      json.RawMessage `json:"schema,omitempty"`
 }
 
-// offered returns the methods of an agent. A gatekeeper has those alone that jail-agentd calls.
+// offered returns the methods that an agent offers. A gatekeeper offers none to other agents.
 func offered(m manifest.Manifest) []offer {
 	if m.Capabilities.Gatekeeper {
 		return nil
@@ -280,7 +280,7 @@ func offered(m manifest.Manifest) []offer {
 			Schema      json.RawMessage `json:"schema"`
 		} `json:"methods"`
 	}
-	// A config of another shape offers none.
+	// Ignore a config with other contents.
 	if json.Unmarshal(m.Config, &config) != nil {
 		return nil
 	}
@@ -302,7 +302,7 @@ func (c *calls) discover(ctx context.Context) (any, error) {
 		if member.ID == c.r.from.ID {
 			continue
 		}
-		// An agent whose manifest is wrong offers nothing.
+		// Skip an agent whose manifest is invalid.
 		if m, _, err := c.r.a.manifest(member.Agent, member.Channel); err == nil {
 			all = append(all, offered(m)...)
 		}
@@ -310,9 +310,9 @@ func (c *calls) discover(ctx context.Context) (any, error) {
 	return all, err
 }
 
-// callMethod delivers a call to the agent that offers the method, as an event of the type call whose
-// id is the key of the call, and waits for its message of the type result that answers it. The same
-// call of an event that is delivered again is not carried out again.
+// callMethod sends a TypeCall event to the agent that offers the method, and waits for the
+// TypeResult message that answers it. The event's id is the key of the call, so a call that a
+// replayed event repeats is done once.
 func (c *calls) callMethod(ctx context.Context, call agent.Call, p struct {
 	ProviderID string          `json:"providerId"`
 	MethodName string          `json:"methodName"`
@@ -345,15 +345,15 @@ func (c *calls) callMethod(ctx context.Context, call agent.Call, p struct {
 		"%.60q: discoverMethodDefs lists them", p.ProviderID, c.r.from.Channel, p.MethodName)
 }
 
-// ask calls a method of another instance for the agent.
+// ask calls a method of another instance for the agent and returns its result.
 func (c *calls) ask(ctx context.Context, provider store.Instance, key string,
 	what any) (any, error) {
 	return asked(ctx, c.r.a, provider, agent.Event{ID: key, Channel: c.r.from.Channel,
 		Source: c.r.a.Store.AgentID(store.PathOf(c.r.from))}, what)
 }
 
-// asked delivers a call to an instance, as an event of the type call, and waits for the answer. An event
-// with the same source and id is delivered once.
+// asked sends e, a TypeCall event, to an instance and waits for the answer. An event with the same
+// source and id is delivered once.
 func asked(ctx context.Context, a *Agents, provider store.Instance, e agent.Event,
 	what any) (json.RawMessage, error) {
 	key := e.ID
@@ -398,13 +398,13 @@ func asked(ctx context.Context, a *Agents, provider store.Instance, e agent.Even
 	}
 }
 
-// withoutDirs is why an agent failed as another one sees it: without the directories of the host in
-// which files and states of agents are.
+// withoutDirs removes the host's directories of agents from the reason why an agent failed, so that
+// another agent may see it.
 func withoutDirs(a *Agents, why string) string {
 	return strings.NewReplacer(a.o.State+"/", "", a.o.Folder+"/", "").Replace(why)
 }
 
-// log notes a line of the agent's, as far as it does not log too many.
+// log stores a log line of the agent, unless the agent logs too many.
 func (c *calls) log(l agent.Log) {
 	now := time.Now()
 	c.lines = min(mostLines, c.lines+linesSecond*now.Sub(c.since).Seconds())
@@ -426,7 +426,7 @@ func (c *calls) log(l agent.Log) {
 	}
 }
 
-// Note puts a line into the log of an agent, beside what it publishes.
+// Note adds a line to the log of an instance, which is listed with its publications.
 func (a *Agents) Note(i store.Instance, level, message string) error {
 	err := a.Store.Log(i.ID, agent.Log{Level: level, Message: message})
 	a.pulse.beat(i.ID, Anyone)

@@ -9,24 +9,23 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 )
 
-// Changes are what the tools of an agent changed in one conversation. Each conversation has a shadow
-// of its own of the same directory. A commit of what one changed waits in the approval queue, where
-// people see it before it is made, and can undo it.
+// Changes names the file changes of an agent's tools in one conversation. Each conversation has its
+// own shadow of the workspace. A commit of it waits in the approval queue, where people review it
+// and can later undo it.
 type Changes struct {
-	// Launch is that of the agent.
+	// Launch describes the agent.
 	Launch Launch
-	// Conversation is empty for what the agent changed in none.
+	// Conversation is empty for changes outside of a conversation.
 	Conversation string
-	// Words are those of the agent.
+	// Words is the agent's description of the changes.
 	Words string
-	// Asked are the actions of the agent that wait: a commit of the same conversation among them is
-	// replaced.
+	// Asked are the agent's waiting actions. A new commit replaces one of the same conversation.
 	Asked []string
 }
 
-// Proposed is a commit that was proposed.
+// Proposed is the result of proposing a commit.
 type Proposed struct {
-	// ID is that of the action, and State pending unless a grant has approved it.
+	// ID is the action's id. State is pending unless a grant has approved the action.
 	ID       string `json:"id"`
 	State    string `json:"state"`
 	Added    int64  `json:"added"`
@@ -36,8 +35,8 @@ type Proposed struct {
 
 var conversationName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 
-// converses checks the name of a conversation, which may be empty. Without a workspace nothing is
-// changed, if that is asked for.
+// converses checks the name of a conversation, which may be empty. If changes is true, it also
+// returns an error for an agent without a workspace.
 func (c *calls) converses(name string, changes bool) error {
 	why := ""
 	switch {
@@ -52,8 +51,8 @@ func (c *calls) converses(name string, changes bool) error {
 	return agent.Errorf(agent.ErrParams, "%s", why)
 }
 
-// changes proposes or discards what the tools of a conversation changed. An event of the type
-// approval says what is decided.
+// changes proposes or discards the file changes of a conversation's tools. The agent later gets the
+// decision as an approval event.
 func (c *calls) changes(ctx context.Context, call agent.Call, p struct {
 	Conversation string `json:"conversation"`
 	Words        string `json:"words"`

@@ -12,23 +12,23 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// A Command is a tool that an agent runs: in a jail of its own, under the policy of the agent and
-// with no more than the tools of its manifest.
+// A Command is a tool that an agent runs. It runs in its own jail under the agent's policy, limited
+// to the tools in the agent's manifest.
 type Command struct {
-	// Launch is that of the agent.
+	// Launch describes the agent.
 	Launch Launch
-	// Argv is a command of a bundle, and its arguments.
+	// Argv is a command of a bundle and its arguments.
 	Argv  []string
 	Cwd   string
 	Stdin string
 	// Env are variables, each NAME=VALUE; Limits narrow the policy, each KEY=VALUE.
 	Env, Limits []string
-	// Conversation has a shadow of the workspace of its own; empty is that of the agent.
+	// Conversation selects the shadow of the workspace. If empty, it is the agent's own.
 	Conversation string
 }
 
-// command runs a tool, and returns how it ended. Where its start needs an approval, it does not
-// start: the agent is woken when somebody has decided, and calls again.
+// command runs a tool and returns its result. If the start needs an approval, it returns an error;
+// the agent is woken after the decision and calls again.
 func (c *calls) command(ctx context.Context, _ agent.Call, p struct {
 	Argv         []string          `json:"argv"`
 	Cwd          string            `json:"cwd"`
@@ -60,7 +60,7 @@ func (c *calls) command(ctx context.Context, _ agent.Call, p struct {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	// jaild counts the actions of each run, and each tool may be a run of its own.
+	// Check here, since jaild counts the actions of each run, and each tool may be a new run.
 	if err := store.AsksOf(c.r.a.Store).Room(ctx, c.r.from.ID); err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (c *calls) command(ctx context.Context, _ agent.Call, p struct {
 		"says what is decided", refused.Approval, err, agent.TypeApproval)
 }
 
-// toolUsers makes m a method of agents that have tools.
+// toolUsers returns m, restricted to agents that have tools.
 func toolUsers(m method) method {
 	return func(c *calls, ctx context.Context, call agent.Call) (any, error) {
 		if len(c.r.m.Capabilities.Tools) == 0 {
@@ -88,7 +88,7 @@ func toolUsers(m method) method {
 	}
 }
 
-// asked has the agent woken when somebody has decided on an action that jaild carries out.
+// asked has the agent woken after the decision on an action that jaild carries out.
 func (c *calls) asked(action string) error {
 	err := store.AsksOf(c.r.a.Store).Tool(c.r.from.ID, action)
 	if err == nil {
@@ -97,7 +97,7 @@ func (c *calls) asked(action string) error {
 	return err
 }
 
-// refusal is an error of jaild's as the agent sees it, nil for nil.
+// refusal converts an error of jaild for the agent, nil to nil.
 func refusal(ctx context.Context, method string, err error) error {
 	refused, ok := errors.AsType[*problem.Error](err)
 	code := agent.ErrFailed

@@ -1,5 +1,5 @@
-// Package agents keeps the agents of one user: it wakes an agent in a jail when an event waits for
-// it, delivers the events, and lets it sleep when none comes.
+// Package agents manages the agents of one user: it wakes an agent in a jail when an event waits
+// for it, delivers the events, and makes it sleep when there are no more.
 //
 //	agents.go    which agents are awake, and whose turn it is; when alarms are due
 //	run.go       one awake agent: its orders and reports, until it sleeps

@@ -19,25 +19,25 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// A facet is a child of an instance: a row of its own with the number of its parent, a database, a
-// jail. It runs the agent's module. What it may do is what its parent may do and asks for: its
-// policy is met with each policy that a parent asked for, its bindings are among its parent's, and
-// its memory comes out of its parent's (families.go). Only its parent calls it.
+// A facet is a child of an instance, with a row, a database and a jail of its own. It runs the
+// agent's module. It may do what both its parent may do and its parent asked for: its policy is the
+// intersection with each policy that a parent asked for, its bindings are among its parent's, and
+// its memory is taken from its parent's (families.go). Only its parent can call it.
 
-// facets are the facets of Agents, and how they end.
+// facets has the methods of Agents for facets.
 type facets struct{ a *Agents }
 
-// Bounds of what a parent asks for, in bytes if nothing else is said.
+// Bounds of an ask, in bytes if nothing else is said.
 const (
 	minStorage     = 1 << 20
 	defaultStorage = 16 << 20
 	maxAskPolicy   = 64 << 10
-	// maxAskLimits bounds the lists of limits and of gatekeepers.
+	// maxAskLimits is the maximum number of limits, and of gatekeepers.
 	maxAskLimits = 16
 	maxReason    = 500
 )
 
-// An ask is what a parent asks for a facet.
+// An ask is a parent's request for a facet.
 type ask struct {
 	Class    string          `json:"class,omitempty"`
 	Bindings []string        `json:"bindings,omitempty"`
@@ -47,11 +47,11 @@ type ask struct {
 	Limits   []string        `json:"limits,omitempty"`
 	Storage  int64           `json:"storage,omitempty"`
 	Config   json.RawMessage `json:"config,omitempty"`
-	// Gatekeepers are among those of its parent.
+	// Gatekeepers are the facet's gatekeepers, among its parent's.
 	Gatekeepers []string `json:"gatekeepers,omitempty"`
 }
 
-// names reports whether the ask names a limit.
+// names reports whether the ask sets this limit.
 func (k ask) names(limit string) bool {
 	return slices.ContainsFunc(k.Limits, func(l string) bool {
 		return strings.HasPrefix(l, limit+"=")
@@ -100,13 +100,14 @@ func (k ask) check() error {
 	return nil
 }
 
-// of is the manifest of a facet, by that of its parent: what it asks for and its parent has.
+// of returns the manifest of a facet from its parent's manifest m: with the capabilities that the
+// ask names and the parent has.
 func (k ask) of(m manifest.Manifest) manifest.Manifest {
 	c := &m.Capabilities
 	asks := func(binding string) bool { return slices.Contains(k.Bindings, binding) }
 	c.AI, c.Storage = c.AI && asks(agent.AI), c.Storage && asks(agent.Storage)
 	c.Network, c.Facets = c.Network && k.Network, c.Facets && k.Facets
-	// Its agent runs tools for it.
+	// A facet has no tools. The agent runs them for it.
 	c.Tools = nil
 	c.Gatekeepers = slices.DeleteFunc(slices.Clone(c.Gatekeepers), func(name string) bool {
 		return !slices.Contains(k.Gatekeepers, name)
@@ -122,12 +123,12 @@ func (k ask) of(m manifest.Manifest) manifest.Manifest {
 		m.Config = k.Config
 	}
 	m.Wake.Heartbeat = 0
-	// Its parent is told, and asks again if it likes.
+	// The parent gets the error and may call again.
 	m.Wake.Retries = 0
 	return m
 }
 
-// line returns the line from an agent to one of its instances, which is the last.
+// line returns the instances from the agent down to i, which is the last.
 func (f facets) line(ctx context.Context, i store.Instance) ([]kin, error) {
 	a := f.a
 	m, dir, err := a.manifest(i.Agent, i.Channel)
@@ -171,8 +172,8 @@ func (f facets) line(ctx context.Context, i store.Instance) ([]kin, error) {
 	return line, nil
 }
 
-// makeRoom lets the facets of an agent sleep that are no parents of the one which waits, as soon as
-// they have ended what they work on.
+// makeRoom makes the agent's other facets sleep once they have ended their work, to free resources
+// for the waiting facet at the end of line. The parents of that facet go on.
 func (f facets) makeRoom(line []kin) {
 	a := f.a
 	all, err := a.Of(a.ctx, line[0].instance.Agent)
@@ -187,8 +188,8 @@ func (f facets) makeRoom(line []kin) {
 	}
 }
 
-// rests reports whether an instance is paused. A facet is paused with its agent, but goes on for as
-// long as its parent does, which may wait for it.
+// rests reports whether an instance is paused. A facet is paused with its agent, but goes on while
+// its parent runs, since the parent may wait for it.
 func (f facets) rests(i store.Instance) bool {
 	for i.Parent != 0 {
 		parent, err := f.a.Store.Instance(f.a.ctx, i.Parent)
@@ -200,7 +201,7 @@ func (f facets) rests(i store.Instance) bool {
 	return i.Paused
 }
 
-// sleep lets the facets of an instance sleep that has ended and is paused.
+// sleep makes the facets of an instance sleep, after the paused instance has ended.
 func (f facets) sleep(i store.Instance) {
 	all, err := store.ChildrenOf(f.a.Store).Of(f.a.ctx, i.ID)
 	if err != nil {
@@ -213,7 +214,7 @@ func (f facets) sleep(i store.Instance) {
 
 var facetName = regexp.MustCompile(`^[a-z][a-z0-9._-]{0,62}$`)
 
-// parents makes m a method of agents that may have facets.
+// parents returns m, restricted to agents that may have facets.
 func parents(m method) method {
 	return func(c *calls, ctx context.Context, call agent.Call) (any, error) {
 		if c.r.m.OnHost() {
@@ -228,7 +229,7 @@ func parents(m method) method {
 	}
 }
 
-// A facetEnd is what abortFacet and deleteFacet take.
+// A facetEnd is the parameters of abortFacet and deleteFacet.
 type facetEnd struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
@@ -257,7 +258,7 @@ type deleted struct {
 	Deleted bool `json:"deleted"`
 }
 
-// A child is a facet, as its parent sees it.
+// A child describes a facet to its parent.
 type child struct {
 	Name    string `json:"name"`
 	ID      string `json:"id"`
@@ -272,7 +273,7 @@ func (c *calls) child(i store.Instance) child {
 		c.r.a.StateOf(i), i.Waiting, i.Note, i.Error}
 }
 
-// facet gets a facet, or makes it.
+// facet returns the facet with this name, and creates it if there is none.
 func (c *calls) facet(ctx context.Context, _ agent.Call, p struct {
 	Name string `json:"name"`
 	ask
@@ -289,8 +290,7 @@ func (c *calls) facet(ctx context.Context, _ agent.Call, p struct {
 		return nil, err
 	}
 	if p.Policy != "" {
-		// A policy that is wrong is told to the one who wrote it, and not by a facet that never
-		// starts.
+		// Check the policy now, so that the parent gets the error.
 		l := c.r.l
 		l.Manifest, l.Narrow = p.of(l.Manifest), append(slices.Clip(l.Narrow), p.Policy)
 		if _, err := c.r.a.o.Jails.Limits(ctx, l); err != nil {
@@ -304,7 +304,7 @@ func (c *calls) facet(ctx context.Context, _ agent.Call, p struct {
 	if changed {
 		c.r.a.turns.replace(i.ID, "its parent asks for something else")
 	}
-	// As for an agent whose files have changed.
+	// A changed ask gives a failed facet new tries.
 	return c.child(i), c.r.a.revive(i)
 }
 
@@ -317,7 +317,7 @@ func (c *calls) facets(ctx context.Context) (any, error) {
 	return out, err
 }
 
-// find returns a facet of the agent's own.
+// find returns the agent's facet with this name.
 func (c *calls) find(ctx context.Context, name string) (store.Instance, error) {
 	if !facetName.MatchString(name) {
 		return store.Instance{}, fmt.Errorf("facet %.80q: %w", name, store.ErrNotFound)
@@ -329,8 +329,8 @@ func (c *calls) find(ctx context.Context, name string) (store.Instance, error) {
 	return i, err
 }
 
-// callFacets calls methods of facets in parallel, and returns what each returns. Each call is an
-// event of the type call, and its answer a message of the type result, as with callMethod.
+// callFacets calls methods of facets in parallel and returns their results. Each call is a TypeCall
+// event and its answer a TypeResult message, as in callMethod.
 func (c *calls) callFacets(ctx context.Context, call agent.Call, p struct {
 	Calls []struct {
 		Name   string          `json:"name"`
@@ -365,8 +365,8 @@ func (c *calls) callFacets(ctx context.Context, call agent.Call, p struct {
 	return all, nil
 }
 
-// abort ends a facet and those that stand in it, at once. What they have committed stays, and
-// what waits for them is given up. The next call starts the facet anew.
+// abort ends a facet and the facets below it at once. Their committed state stays; waiting events
+// become dead letters. The next call starts the facet again.
 func (f facets) abort(ctx context.Context, i store.Instance, reason string) error {
 	a := f.a
 	reason = runners.Cut(reason, maxReason)
@@ -387,11 +387,10 @@ func (f facets) abort(ctx context.Context, i store.Instance, reason string) erro
 	return nil
 }
 
-// abortedBy begins the reason of events that were given up since their facet was aborted.
+// abortedBy is the prefix of the reason of dead letters whose facet was aborted.
 const abortedBy = "aborted by its parent: "
 
-// delete ends a facet and those that stand in it, and removes their storage. It is for good
-// before it returns.
+// delete ends a facet and the facets below it, and durably removes their storage.
 func (f facets) delete(ctx context.Context, i store.Instance) error {
 	a := f.a
 	all, err := store.ChildrenOf(a.Store).Condemn(i.ID)

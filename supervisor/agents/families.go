@@ -12,37 +12,36 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 )
 
-// Bounds of the facets of one agent that are awake.
+// Limits of the awake facets of one agent.
 const (
-	// mostFacets are awake at one time.
+	// mostFacets is how many facets may be awake at a time.
 	mostFacets = 16
-	// parts is into how many parts that which is for the facets of an agent is divided: a facet
-	// whose parent names no limit gets one.
+	// parts is the divisor of the facets' pool: a facet without a limit in its ask gets one part.
 	parts = 4
-	// crowdedPause is how long a facet waits before it looks again whether there is room.
+	// crowdedPause is how long a facet waits before it asks again for resources.
 	crowdedPause = 20 * time.Millisecond
-	// crowdedNote is how long a facet waits before its log says for what.
+	// crowdedNote is how long a facet waits before it logs what it waits for.
 	crowdedNote = 5 * time.Second
 )
 
-// ownPart is what an agent keeps for its own jail if its manifest does not say what is for facets. An
-// agent keeps at least a quarter and at most a half of what it has.
+// ownPart is the share that an agent keeps for its own jail if its manifest does not set the
+// facets' share, but at least a quarter and at most a half of its limits.
 var ownPart = Share{Memory: 128 << 20, PIDs: 16}
 
-// forFacets returns the part of a grant that is for facets if the manifest does not name one.
+// forFacets returns the facets' part of a grant if the manifest does not set one.
 func forFacets(grant Share) Share {
 	return grant.minus(Share{max(grant.Memory/4, min(grant.Memory/2, ownPart.Memory)),
 		max(grant.PIDs/4, min(grant.PIDs/2, ownPart.PIDs))})
 }
 
-// leastPart is what a facet gets at least if its parent names no limit and there is so much: what a
-// program for the Python bundle needs.
+// leastPart is the minimum for a facet without a limit in its ask, if the pool has so much. A
+// program for the Python bundle needs this.
 var leastPart = Share{Memory: 96 << 20, PIDs: 12}
 
-// errCrowded: the facets that are awake have all that there is for facets of the agent.
+// errCrowded: the awake facets use all that the agent has for facets.
 var errCrowded = errors.New("other facets of the agent are awake")
 
-// errNothing: the parent of a facet has too little to divide.
+// errNothing: the parent of a facet has too little memory or too few processes to divide.
 var errNothing = errors.New("its parent has no memory or no processes for facets")
 
 func (s Share) least(o Share) Share { return Share{min(s.Memory, o.Memory), min(s.PIDs, o.PIDs)} }
@@ -51,56 +50,57 @@ func (s Share) plus(o Share) Share { return Share{s.Memory + o.Memory, s.PIDs + 
 
 func (s Share) minus(o Share) Share { return Share{s.Memory - o.Memory, s.PIDs - o.PIDs} }
 
-// String is for people.
+// String returns the share as text for messages.
 func (s Share) String() string {
 	return fmt.Sprintf("%s of memory and %d processes", policy.Bytes.Format(s.Memory), s.PIDs)
 }
 
 func (s Share) fitsIn(o Share) bool { return s.Memory <= o.Memory && s.PIDs <= o.PIDs }
 
-// A kin is an agent, or one of its facets, in the line from the agent to an instance.
+// A kin is an agent or a facet, as an element of the line from the agent down to an instance.
 type kin struct {
 	instance store.Instance
 	launch   Launch
 	ask      ask
-	// version changes when what it has does.
+	// version changes when the resources of the instance change.
 	version string
 }
 
-// families divide what an agent has among its jail and those of its facets: what is for the facets
-// is taken out of the agent's own limits, and each facet that is awake has a part of it. The limits
-// of each jail are the kernel's, so all of them together never have more than the agent alone.
+// families divides the resources of agents among their jails and the jails of their facets. The
+// pool for facets is subtracted from the agent's own limits, and each awake facet gets a part of
+// it. The kernel enforces the limits of each jail, so all together never exceed the agent's limits.
 type families struct {
 	mu sync.Mutex
-	// accounts are those of the instances that are awake, or have facets that are.
+	// accounts are the accounts of instances that are awake or have awake facets, by id.
 	accounts map[int64]*account
-	// awake counts facets by the number of their agent's instance.
+	// awake is the number of awake facets, by the id of their agent's instance.
 	awake map[int64]int
-	// loads numbers the programs that are loaded, from -1 downwards.
+	// loads is the last id of a loaded program. The ids are negative.
 	loads atomic.Int64
 }
 
-// An account is what one instance has.
+// An account holds the resources of one instance.
 type account struct {
 	version string
-	// awake says that the instance itself runs, and not only facets that stand in it.
+	// awake says that the instance itself runs, and not only facets below it.
 	awake bool
-	// pool is for its facets, and used is what those have that are awake.
+	// pool is the share for its facets, used the part of it that awake facets have.
 	pool, used Share
-	// grant is what it has with its facets.
+	// grant is the share of the instance, including its facets.
 	grant Share
-	// refs counts itself, if it is awake, and the facets that stand in it and are awake.
+	// refs counts the instance, if it is awake, and the awake facets below it.
 	refs int
 }
 
-// enter takes what an instance needs to run, which is the last of the line, and returns it; nil if
-// it is an agent without facets. limits returns what a policy grants.
+// enter reserves the resources for the last instance of line and returns its own share, or nil for
+// an agent without facets. It returns errCrowded if they are in use. limits returns a policy's
+// limits.
 func (f *families) enter(ctx context.Context, line []kin,
 	limits func(context.Context, Launch) (Share, error)) (*Share, error) {
 	granted := make([]Share, len(line))
 	alone := len(line) == 1 && !line[0].launch.Manifest.Capabilities.Facets
 	if alone {
-		// It has what its policy grants, and nothing of that is for facets.
+		// Not divided, so any share will do.
 		granted[0] = Share{1, 1}
 	}
 	for i, k := range line {
@@ -139,31 +139,30 @@ func (f *families) enter(ctx context.Context, line []kin,
 	return &own, nil
 }
 
-// serves reports whether a run may use this account: a run of k itself or, with above, a run of a
-// facet of k. The files of an instance may change while it runs. It keeps its account until it
-// sleeps, and its facets take their parts of that account. Otherwise the instance would wait for a
-// facet, and the facet for the instance.
+// serves reports whether a run of k or, with above, of a facet of k may use this account. An
+// instance whose files change while it runs keeps its account until it sleeps, and its facets use
+// that account. Otherwise the instance and its facet would wait for each other.
 func (a *account) serves(k kin, above bool) bool {
 	return a != nil && (a.version == k.version || above && a.awake && a.pool != Share{})
 }
 
-// has reports whether an instance has an account that serves.
+// has reports whether instance k has an account that serves the run.
 func (f *families) has(k kin, above bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.accounts[k.instance.ID].serves(k, above)
 }
 
-// account returns the account of an instance, which is opened if there is none. f.mu is held.
+// account returns the account of an instance, and opens it if there is none. f.mu is held.
 func (f *families) account(k kin, parent *account, granted Share, above bool) (*account, error) {
 	if a := f.accounts[k.instance.ID]; a.serves(k, above) {
 		return a, nil
 	} else if a != nil {
-		// What it had before goes on until all that have a part of it sleep.
+		// The old account is used until all that have a part of it sleep.
 		return nil, errCrowded
 	}
 	if granted == (Share{}) {
-		// It was there when this began, and is not any more.
+		// The account was closed since enter looked for it.
 		return nil, errCrowded
 	}
 	grant := granted
@@ -196,7 +195,7 @@ func (f *families) account(k kin, parent *account, granted Share, above bool) (*
 		if m.Facets.PIDs > 0 {
 			a.pool.PIDs = m.Facets.PIDs
 		}
-		// Something is left for itself.
+		// Leave something for the instance itself.
 		a.pool = a.pool.least(Share{grant.Memory - 1, grant.PIDs - 1})
 	}
 	if f.accounts == nil {
@@ -206,7 +205,7 @@ func (f *families) account(k kin, parent *account, granted Share, above bool) (*
 	return a, nil
 }
 
-// leave gives back what enter took.
+// leave returns the resources that enter reserved.
 func (f *families) leave(line []kin) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -219,7 +218,7 @@ func (f *families) leave(line []kin) {
 	f.release(line)
 }
 
-// release closes the accounts that nobody needs any more. f.mu is held.
+// release drops a reference to each account of the line and closes unused ones. f.mu is held.
 func (f *families) release(line []kin) {
 	for i := len(line) - 1; i >= 0; i-- {
 		id := line[i].instance.ID

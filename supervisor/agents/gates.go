@@ -12,7 +12,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/gatekeepers"
 )
 
-// A gateCall is what a call of a gatekeeper takes.
+// A gateCall is the parameters of the gatekeeper methods of HOST.
 type gateCall struct {
 	Gatekeeper string          `json:"gatekeeper"`
 	Method     string          `json:"method"`
@@ -21,7 +21,7 @@ type gateCall struct {
 	Words      string          `json:"words"`
 }
 
-// gate answers the calls by which an agent uses gatekeepers.
+// gate answers an agent's call of a gatekeeper.
 func (c *calls) gate(ctx context.Context, call agent.Call, p gateCall) (any, error) {
 	desk := c.r.a.o.Gates
 	if desk == nil || len(c.r.m.Capabilities.Gatekeepers) == 0 {
@@ -49,10 +49,10 @@ func (c *calls) gate(ctx context.Context, call agent.Call, p gateCall) (any, err
 		Args: p.Args, Words: p.Words, Ref: fmt.Sprintf("%d %s", c.r.from.ID, call.Key)})
 }
 
-// gates tell agents what becomes of their actions at gatekeepers.
+// gates tells agents the outcome of their actions at gatekeepers.
 type gates struct{ a *Agents }
 
-// tell sends an instance the state of its action, by an event of the type approval.
+// tell sends an instance the state of its action in an approval event.
 func (g gates) tell(e gatekeepers.Entry, of approvals.Action) error {
 	decision := Approved
 	switch of.State {
@@ -80,8 +80,8 @@ func (g gates) tell(e gatekeepers.Entry, of approvals.Action) error {
 	return err
 }
 
-// AskGatekeeper calls a method of an agent that is a gatekeeper, for its owner, and returns what it
-// answers. The same key is carried out once.
+// AskGatekeeper calls a method of a gatekeeper agent for its owner and returns the result. Calls
+// with the same key are done once.
 func AskGatekeeper(ctx context.Context, a *Agents, name, key, method string,
 	args any) (json.RawMessage, error) {
 	all, err := a.Of(ctx, name)
@@ -106,5 +106,5 @@ func AskGatekeeper(ctx context.Context, a *Agents, name, key, method string,
 	return nil, fmt.Errorf("there is no agent %q: jail agent list names those that there are", name)
 }
 
-// GatesOf returns the gatekeepers of the owner of agents, nil for none.
+// GatesOf returns the gatekeepers of the agents' owner, or nil.
 func GatesOf(a *Agents) *gatekeepers.Desk { return a.o.Gates }

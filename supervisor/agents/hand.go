@@ -6,24 +6,24 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// A hand takes an event for a run that waits for one: the transaction that puts the event into the
-// inbox then delivers it, too, so that an agent that is awake gets it one flush of the disk earlier.
-// Its methods may be called from several goroutines, and those of the sender on nil.
+// A hand passes an event from a sender directly to a run that waits for one. The transaction that
+// puts the event into the inbox then also delivers it, which saves one flush of the disk. Its
+// methods may be called from several goroutines, and claim on nil.
 type hand struct {
-	// ready has a token when an event has come, or does not come after all.
+	// ready gets a token after each give.
 	ready chan struct{}
 
 	mu sync.Mutex
-	// open: the run waits, and all that was delivered to it is committed. coming: a sender is about
-	// to give an event. closed: the run has ended.
+	// open: the run waits for an event. coming: a sender has called claim, but not give yet.
+	// closed: the run has ended.
 	open, coming, closed bool
 	given                []agent.Event
 }
 
 func newHand() *hand { return &hand{ready: make(chan struct{}, 1)} }
 
-// claim is called by a sender before it appends an event. It returns false if the run cannot take
-// it; else give follows.
+// claim is called by a sender before it appends an event. It reports whether the run can take the
+// event. If so, the sender must call give afterwards.
 func (h *hand) claim() bool {
 	if h == nil {
 		return false
@@ -37,8 +37,8 @@ func (h *hand) claim() bool {
 	return true
 }
 
-// give hands the event over, nil if there is none to be handed over. It returns false if the run has
-// not taken it.
+// give passes the event to the run, or nil if none was delivered. It reports whether the run takes
+// e.
 func (h *hand) give(e *agent.Event) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -50,15 +50,15 @@ func (h *hand) give(e *agent.Event) bool {
 	return e != nil && !h.closed
 }
 
-// offer says whether the run can take an event now.
+// offer sets whether the run can take an event now.
 func (h *hand) offer(open bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.open = open
 }
 
-// take returns the event that was given, if there is one, and whether one is still coming: until
-// then the run asks for no others, which could be that one. If not, none comes until the next offer.
+// take withdraws the offer and returns the events given, and whether one is still coming. If so,
+// the run must wait for it before it reads others from the inbox.
 func (h *hand) take() (given []agent.Event, coming bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -67,7 +67,7 @@ func (h *hand) take() (given []agent.Event, coming bool) {
 	return given, h.coming
 }
 
-// isBusy reports whether an event has come or is coming. If not, none comes until the next offer.
+// isBusy withdraws the offer and reports whether an event was given or is coming.
 func (h *hand) isBusy() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -75,7 +75,7 @@ func (h *hand) isBusy() bool {
 	return h.coming || len(h.given) > 0
 }
 
-// close says that the run has ended.
+// close marks the run as ended. No further event is taken.
 func (h *hand) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -22,14 +22,14 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// ErrWrong is wrapped by errors about the files of an agent.
+// ErrWrong is wrapped by errors about invalid files of an agent.
 var ErrWrong = errors.New("the agent cannot run")
 
-// stateDir is where the database of an instance is, inside of its jail.
+// stateDir returns the directory with the database of an instance.
 func (a *Agents) stateDir(instance string) string { return filepath.Join(a.o.State, instance) }
 
-// Add checks the agent in a directory and copies it into the folder of agents, in place of one of
-// the same name, which keeps its state and its inbox.
+// Add checks the agent in dir and copies it into the folder of agents. It replaces an agent of the
+// same name; state and inbox are kept.
 func (a *Agents) Add(ctx context.Context, dir string) (store.Agent, error) {
 	m, err := loadNew(ctx, a, dir)
 	if err != nil {
@@ -44,7 +44,7 @@ func (a *Agents) Add(ctx context.Context, dir string) (store.Agent, error) {
 	return a.register(ctx, m.Name)
 }
 
-// loadNew reads and checks the agent in a directory which is to be added.
+// loadNew reads and checks the agent in dir, which is to be added.
 func loadNew(ctx context.Context, a *Agents, dir string) (*manifest.Agent, error) {
 	m, err := manifest.Load(dir, manifest.Options{})
 	if err != nil {
@@ -56,8 +56,8 @@ func loadNew(ctx context.Context, a *Agents, dir string) (*manifest.Agent, error
 	return m, nothingMissing(ctx, a, m)
 }
 
-// nothingMissing returns an error if jaild does not find what the agent runs, or its profile. Where
-// no daemon answers now, the first event tells.
+// nothingMissing returns an error if jaild cannot find the agent's program or profile. It returns
+// nil if jaild does not answer; then the first event fails instead.
 func nothingMissing(ctx context.Context, a *Agents, m *manifest.Agent) error {
 	state, err := os.MkdirTemp(a.o.State, loadPrefix)
 	if err != nil {
@@ -81,7 +81,7 @@ func nothingMissing(ctx context.Context, a *Agents, m *manifest.Agent) error {
 
 func wrong(err error) error { return fmt.Errorf("%w: %w", ErrWrong, err) }
 
-// copyAgent copies the files of an agent beside their place, and then puts the copy there.
+// copyAgent copies the files of an agent to a temporary directory, which then replaces to.
 func copyAgent(m *manifest.Agent, to string) error {
 	if err := makeFolder(filepath.Dir(to)); err != nil {
 		return err
@@ -102,7 +102,7 @@ func copyAgent(m *manifest.Agent, to string) error {
 			return err
 		}
 	}
-	// A directory cannot replace another in one step without a moment in which there is none.
+	// rename(2) cannot replace a directory that is not empty, so move it away first.
 	if err := os.Rename(to, filepath.Join(beside, "old")); err != nil &&
 		!errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -113,8 +113,8 @@ func copyAgent(m *manifest.Agent, to string) error {
 	return nil
 }
 
-// copyFile copies a regular file of at most most bytes, durably. The copy has the mode, and can be
-// executed only if the file can. A file that is no regular one is not waited for.
+// copyFile durably copies a regular file of at most most bytes. The copy has this mode, without the
+// execute bits if the file lacks them. Opening a file of another type does not block.
 func copyFile(from *os.Root, name, to string, most int64, mode fs.FileMode) error {
 	in, err := from.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -144,8 +144,8 @@ func copyFile(from *os.Root, name, to string, most int64, mode fs.FileMode) erro
 	return errors.Join(err, out.Close())
 }
 
-// register reads the agent in the folder and registers what is there now: the agent is new, changed,
-// or as it was. What runs of it takes up a change when it has ended the event that it works on.
+// register reads the agent's files in the folder and registers the agent or its changes. A running
+// instance uses the changes after its current event.
 func (a *Agents) register(ctx context.Context, name string) (_ store.Agent, err error) {
 	defer func() { a.problems.note(name, err) }()
 	if err := reserved(name); err != nil {
@@ -196,7 +196,7 @@ func (a *Agents) register(ctx context.Context, name string) (_ store.Agent, err 
 	return known, nil
 }
 
-// stampOf changes when a file of an agent does: its size, its times or its place.
+// stampOf returns a text that changes when the name, size, time or mode of a file in dir does.
 func stampOf(dir string) string {
 	var b strings.Builder
 	n := 0
@@ -218,9 +218,8 @@ func stampOf(dir string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// manifest returns what an agent is now on a channel, and the directory of its files. The built-in
-// agents are asked for first. If the files of another have changed since it was registered, it is
-// registered anew.
+// manifest returns the current manifest of an agent on a channel, and the directory of its files.
+// Built-in agents come first. If the files of an agent have changed, it is registered again.
 func (a *Agents) manifest(name, channel string) (manifest.Manifest, string, error) {
 	if b, ok := builtin.Find(name); ok {
 		all := builtinsOf(a.o.State)
@@ -254,7 +253,7 @@ func (a *Agents) manifest(name, channel string) (manifest.Manifest, string, erro
 	return manifest.Manifest{}, "", wrong(fmt.Errorf("%s: there is no %s", known.Dir, manifest.File))
 }
 
-// Delete ends an agent and forgets it, with its facets, its files, its inbox and its state.
+// Delete ends an agent and deletes it with its facets, files, inbox and state.
 func (a *Agents) Delete(ctx context.Context, name string) error {
 	all, err := a.Of(ctx, name)
 	if err != nil {
@@ -263,14 +262,14 @@ func (a *Agents) Delete(ctx context.Context, name string) error {
 	for _, i := range all {
 		a.record(i, audit.AgentStep{Step: audit.AgentRemoved})
 	}
-	// Files that are wrong had no tools.
+	// An agent with invalid files has no tools.
 	m, _ := a.Manifest(name)
 	files := builtinsOf(a.o.State).dir(name)
 	if _, ok := builtin.Find(name); !ok {
 		a.problems.note(name, nil)
 		files = filepath.Join(a.o.Folder, name)
 	}
-	// First what would bring it back.
+	// Remove the files first, since they would register the agent again.
 	if err := os.RemoveAll(files); err != nil {
 		return err
 	}
@@ -287,7 +286,7 @@ func (a *Agents) Delete(ctx context.Context, name string) error {
 			continue
 		}
 		if err := a.o.Jails.EndTools(ctx, i.Name); err != nil {
-			// It sleeps, and its owner sees it among the sessions.
+			// The session sleeps, and its owner sees it in the list of sessions.
 			a.o.Log.Warn("the session of an agent that is deleted is not ended", "session", i.Name,
 				"error", err)
 		}
@@ -295,8 +294,8 @@ func (a *Agents) Delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// remove ends instances that are condemned, removes their files and forgets them. What it does not
-// come to is done when jail-agentd starts the next time.
+// remove ends condemned instances and removes them with their files. If it is interrupted, the next
+// start of jail-agentd finishes it.
 func (f facets) remove(ctx context.Context, all []store.Instance) error {
 	a := f.a
 	for _, i := range all {
@@ -310,7 +309,7 @@ func (f facets) remove(ctx context.Context, all []store.Instance) error {
 			return err
 		}
 	}
-	// Forgotten is only what is gone for good.
+	// The removal must be durable before Forget.
 	if err := atomicfile.SyncDir(a.o.State); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -318,13 +317,13 @@ func (f facets) remove(ctx context.Context, all []store.Instance) error {
 		return err
 	}
 	for _, i := range all {
-		// Its parent may wait for an answer.
+		// The parent may wait for an answer.
 		a.pulse.beat(i.ID, Anyone)
 	}
 	return nil
 }
 
-// finishDeletions does what was left of deletions when jail-agentd ended.
+// finishDeletions finishes deletions that the end of jail-agentd interrupted.
 func (f facets) finishDeletions() error {
 	a := f.a
 	all, err := store.ChildrenOf(a.Store).Condemned(a.ctx)
@@ -334,11 +333,11 @@ func (f facets) finishDeletions() error {
 	return f.remove(a.ctx, all)
 }
 
-// scanned is how many agents of the folder are registered at one time.
+// scanned is how many agents of the folder are registered in parallel.
 const scanned = 16
 
-// Scan compares the folder of agents with what is registered, and registers and forgets agents
-// accordingly. It returns what is wrong with each agent that cannot be registered.
+// Scan registers new and changed agents of the folder and handles missing ones. It returns an error
+// for each agent that cannot be registered, by name.
 func (a *Agents) Scan(ctx context.Context) map[string]error {
 	problems := map[string]error{}
 	entries, err := os.ReadDir(a.o.Folder)
@@ -367,7 +366,7 @@ func (a *Agents) Scan(ctx context.Context) map[string]error {
 		problems[""] = err
 		return problems
 	}
-	// Those that are registered together are committed together.
+	// Parallel registrations share commits of the database.
 	var mu sync.Mutex
 	var work sync.WaitGroup
 	free := make(chan struct{}, scanned)
@@ -391,8 +390,8 @@ func (a *Agents) Scan(ctx context.Context) map[string]error {
 	return problems
 }
 
-// missing is called for an agent whose directory is gone. Its state stays until it is deleted: a
-// directory that was moved away can come back.
+// missing marks the instances of an agent whose directory is gone as Failed. Their state is kept
+// until the agent is deleted, since the directory may come back.
 func (a *Agents) missing(ctx context.Context, name string) error {
 	return a.eachOf(ctx, name, func(i store.Instance) error {
 		a.turns.tell(i.ID, signal{sleep: "its files are gone"})
@@ -407,7 +406,7 @@ func (a *Agents) missing(ctx context.Context, name string) error {
 	})
 }
 
-// Manifest returns what an agent is. That of a built-in agent is as seen from its first channel.
+// Manifest returns the manifest of an agent, for a built-in agent that of its first channel.
 func (a *Agents) Manifest(name string) (manifest.Manifest, error) {
 	channel := ""
 	if all, err := a.Of(a.ctx, name); err == nil && len(all) > 0 {
@@ -417,10 +416,10 @@ func (a *Agents) Manifest(name string) (manifest.Manifest, error) {
 	return m, err
 }
 
-// Problems returns what is wrong with agents of the folder, by their names.
+// Problems returns the errors of agents of the folder that cannot be registered, by name.
 func (a *Agents) Problems() map[string]string { return a.problems.all() }
 
-// problems are what is wrong with agents that cannot be registered, a text by the name of each.
+// problems are the errors of agents that cannot be registered, as texts by agent name.
 type problems struct{ of sync.Map }
 
 func (p *problems) all() map[string]string {
@@ -432,7 +431,7 @@ func (p *problems) all() map[string]string {
 	return all
 }
 
-// note notes what is wrong with an agent, nil for nothing.
+// note stores the error of an agent, or removes it if err is nil.
 func (p *problems) note(name string, err error) {
 	if err == nil {
 		p.of.Delete(name)

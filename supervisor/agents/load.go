@@ -21,9 +21,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 )
 
-// Bounds of a program that is loaded.
+// Bounds of a loaded program.
 const (
-	// maxCode is how many bytes its modules have together.
+	// maxCode bounds its modules together, in bytes.
 	maxCode    = 16 << 20
 	maxModules = 100
 	maxEnv     = 100
@@ -32,35 +32,35 @@ const (
 	MaxLoadOutput = 64 << 10
 )
 
-// A Load is a program that runs once, in a jail of its own.
+// A Load is a program to run once, in a jail of its own.
 type Load struct {
-	// Launch is that of the agent which asks for it: the program gets no more than that.
+	// Launch describes the agent that loads the program. The program gets no more rights.
 	Launch Launch
-	// Main is the name of the first of its modules. Files are all of them, or Dir holds them.
+	// Main is the name of the main module. All modules are in Files or in the directory Dir.
 	Dir, Main string
 	Files     map[string][]byte
-	// Env is its whole environment, each NAME=VALUE.
+	// Env is the whole environment, each NAME=VALUE.
 	Env []string
-	// Orders carry the frames of a program that has bindings, and what it writes; nil for one that
-	// has none. Models says that it may ask models.
+	// Orders carry the frames, including output, of a program that has bindings; nil for one
+	// without. Models says that it may ask models.
 	Orders *Orders
 	Models bool
-	// State is an empty directory for the jail of a program that has bindings.
+	// State is an empty directory for the jail of a program with bindings.
 	State string
-	// Share narrows its limits.
+	// Share narrows the program's limits.
 	Share Share
-	// Enough is closed when the program is to be ended at once. What it used is still told.
+	// Enough is closed to end the program at once. Its usage is still returned.
 	Enough <-chan struct{}
-	// Deadline is when nobody waits for it any more.
+	// Deadline is how long the program may run.
 	Deadline time.Duration
 }
 
-// Loaded is what a program did.
+// Loaded is the result of a loaded program.
 type Loaded struct {
 	ExitCode int    `json:"exitCode"`
 	Stdout   string `json:"stdout"`
 	Stderr   string `json:"stderr"`
-	// Limit is the limit that ended it, Trap why its engine did; empty for none.
+	// Limit is the limit that ended the program, Trap the engine's trap. Both may be empty.
 	Limit string `json:"limit,omitempty"`
 	Trap  string `json:"trap,omitempty"`
 	// Usage is in milliseconds and bytes.
@@ -71,15 +71,15 @@ type Loaded struct {
 	} `json:"usage"`
 }
 
-// A program is what load takes.
+// A program is the parameters of HOST.load.
 type program struct {
 	ExecutionID string `json:"executionId"`
 	MainModule  string `json:"mainModule"`
-	// Modules are texts, or {"base64": …}.
+	// Modules are the modules by name, each a string or {"base64": …}.
 	Modules map[string]json.RawMessage `json:"modules"`
-	// Env are texts, which are variables, and grants of bindings.
+	// Env has a string for an environment variable, or a grant for a binding, by name.
 	Env map[string]json.RawMessage `json:"env"`
-	// GlobalOutbound is null, and nothing else: a loaded program has no network.
+	// GlobalOutbound must be null: a loaded program has no network.
 	GlobalOutbound json.RawMessage `json:"globalOutbound"`
 }
 
@@ -93,7 +93,7 @@ func badLoad(format string, args ...any) error {
 	return agent.Errorf(agent.ErrParams, "load: "+format, args...)
 }
 
-// environment returns the variables of a program, and its bindings.
+// environment returns the environment variables of a program, each NAME=VALUE, and its grants.
 func (p program) environment() (env []string, grants map[string]grant, err error) {
 	size := 0
 	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
@@ -122,7 +122,7 @@ func (p program) environment() (env []string, grants map[string]grant, err error
 	return env, grants, nil
 }
 
-// code checks a program, and returns its modules as bytes.
+// code checks a program and returns its decoded modules by name.
 func (p program) code() (map[string][]byte, error) {
 	switch _, ok := p.Modules[p.MainModule]; {
 	case !executionID.MatchString(p.ExecutionID):
@@ -179,9 +179,9 @@ func codeOf(raw json.RawMessage) ([]byte, error) {
 	return base64.StdEncoding.DecodeString(*of.Base64)
 }
 
-// load runs a program once, in a fresh jail: of the policy of the agent what a program without
-// files and network needs, a piece of what the agent keeps for facets, and only the variables and
-// bindings that are given. Nothing of it stays.
+// load runs a program once, in a fresh jail: under the agent's policy without files and network,
+// with a part of the agent's share for facets, and only with the given variables and bindings. It
+// leaves no state.
 func (c *calls) load(ctx context.Context, call agent.Call, p program) (any, error) {
 	modules, err := p.code()
 	if err != nil {
@@ -202,7 +202,7 @@ func (c *calls) load(ctx context.Context, call agent.Call, p program) (any, erro
 	defer os.RemoveAll(dir)
 	l := Load{Launch: c.r.l, Dir: dir, Main: p.MainModule, Env: env}
 	if path.Ext(l.Main) != ".wasm" && runners.CheckFiles(modules) == nil {
-		// Nothing of the host is in its jail then, which can be one that was made before.
+		// The jail then needs no directory of the host, so it can be a prewarmed one.
 		l.Files = modules
 	} else if err := writeCode(dir, modules); err != nil {
 		return nil, err
@@ -228,7 +228,7 @@ func (c *calls) load(ctx context.Context, call agent.Call, p program) (any, erro
 		if ofHost(err) {
 			return nil, err
 		}
-		// The agent knows its modules by their names alone.
+		// Remove the host's directory from the message.
 		return nil, agent.Errorf(agent.ErrFailed, "load: %s",
 			strings.ReplaceAll(err.Error(), dir+"/", ""))
 	}
@@ -238,7 +238,7 @@ func (c *calls) load(ctx context.Context, call agent.Call, p program) (any, erro
 	}{p.ExecutionID, done}, nil
 }
 
-// writeCode writes the modules of a program into a directory, which everybody may read then.
+// writeCode writes the modules of a program into dir and makes them readable for everybody.
 func writeCode(dir string, modules map[string][]byte) error {
 	for name, text := range modules {
 		to := filepath.Join(dir, filepath.FromSlash(name))
@@ -252,13 +252,14 @@ func writeCode(dir string, modules map[string][]byte) error {
 	return os.Chmod(dir, 0o755)
 }
 
-// piece waits until a part of what the agent keeps for its facets is free, and takes it.
+// piece waits until a part of the agent's share for facets is free, and reserves it for l. The
+// caller calls leave after the program has ended.
 func (c *calls) piece(ctx context.Context, l *Load) (leave func(), err error) {
 	line, err := facets{c.r.a}.line(ctx, c.r.from)
 	if err != nil {
 		return nil, err
 	}
-	// It has no row: its number is no instance's.
+	// The program has no row, so its id must differ from all instances'.
 	id := c.r.a.families.loads.Add(-1)
 	line = append(line, kin{instance: store.Instance{ID: id, Facet: agent.MethodLoad}})
 	limits := func(ctx context.Context, l Launch) (Share, error) {
@@ -285,10 +286,10 @@ func (c *calls) piece(ctx context.Context, l *Load) (leave func(), err error) {
 	}
 }
 
-// loadPrefix begins the names of the directories of loaded programs. No instance has such a name.
+// loadPrefix is the prefix of directories of loaded programs. No instance has such a name.
 const loadPrefix = ".load-"
 
-// clearLoads removes the programs that ran when jail-agentd ended, and states that were copied.
+// clearLoads removes directories of loaded programs and copied states that a crash has left.
 func clearLoads(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/models"
 )
 
-// Forms of requests to models.
+// API formats of model requests, as a role's manifest names them.
 const (
 	formMessages  = "messages"
 	formChat      = "chat"
@@ -25,28 +25,28 @@ const (
 )
 
 const (
-	// defaultTokens is max_tokens of the form messages, which needs one.
+	// defaultTokens is the default of max_tokens in the messages API, which requires one.
 	defaultTokens = 4096
-	// maxModelError is how much of a failed response a guest sees.
+	// maxModelError is how many bytes of a failed response a guest sees.
 	maxModelError = 1 << 10
 )
 
-// roleNames returns the roles in order. It is never nil, since an agent reads it as a list.
+// roleNames returns the names of the roles, sorted. It is never nil, to be a list in JSON.
 func roleNames(m manifest.Manifest) []string {
 	return append([]string{}, slices.Sorted(maps.Keys(m.AI.Roles))...)
 }
 
 func (c *calls) listRoles(context.Context) (any, error) { return roleNames(c.r.m), nil }
 
-// streamText asks the model of a role, and sends what the model's host answers as it comes, in
-// parts: server-sent events in the form of the role's API. Parameters:
+// streamText asks the model of a role and streams the response to the agent: server-sent events in
+// the format of the role's API. Parameters:
 //
 //	role        a name of listRoles; may be left out if there is one
 //	messages    those of the API; or prompt, one text of the user's
 //	system      a text
 //	max_tokens  of the answer
 //
-// Others are passed on as they are, such as tools. Model and streaming are the role's.
+// Other parameters, such as tools, are passed on unchanged. The role sets model and streaming.
 func (c *calls) streamText(ctx context.Context, call agent.Call) (any, error) {
 	name, params, err := roleOf(c.r.m, call.Params)
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *calls) streamText(ctx context.Context, call agent.Call) (any, error) {
 	return nil, err
 }
 
-// roleOf returns the role that the parameters name, and the other parameters.
+// roleOf returns the name of the role in the parameters, and the other parameters.
 func roleOf(m manifest.Manifest, text []byte) (string, map[string]json.RawMessage, error) {
 	var params map[string]json.RawMessage
 	if err := json.Unmarshal(text, &params); err != nil || params == nil {
@@ -102,7 +102,7 @@ func roleOf(m manifest.Manifest, text []byte) (string, map[string]json.RawMessag
 	return name, params, nil
 }
 
-// tokensLeft returns how many tokens of today are left, a negative number if they are not bounded.
+// tokensLeft returns how many tokens are left today, negative if they are not limited.
 func (c *calls) tokensLeft(ctx context.Context) (int64, error) {
 	day := c.r.m.AI.TokensDay
 	if day == 0 {
@@ -119,7 +119,7 @@ func (c *calls) tokensLeft(ctx context.Context) (int64, error) {
 	return day - input - output, nil
 }
 
-// requestOf makes the body of a request in the form of the role.
+// requestOf returns the JSON body of a request in the API format of the role.
 func requestOf(role manifest.Role, params map[string]json.RawMessage, left int64) ([]byte, error) {
 	body := map[string]any{}
 	for key, value := range params {
@@ -197,12 +197,10 @@ func message(role, text string) json.RawMessage {
 	return b
 }
 
-// modelWaits are the pauses before the attempts that follow responses with the status 429; after one
-// of 5xx there is one more attempt, after a second.
+// modelWaits are the pauses before retries after status 429. After 5xx there is one retry.
 var modelWaits = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
 
-// askPatiently asks again when the model's host says that it is busy: at most three times after
-// 429, and once after 5xx.
+// askPatiently sends a request to the model, with three retries after status 429 and one after 5xx.
 func (c *calls) askPatiently(ctx context.Context, role manifest.Role, key string,
 	body []byte) (*models.Response, error) {
 	busy, broken := 0, 0
@@ -237,12 +235,12 @@ func (c *calls) askPatiently(ctx context.Context, role manifest.Role, key string
 	}
 }
 
-// scaled is a pause in the measure of the first one, which is a second by default.
+// scaled returns pause multiplied by first/1s, so that tests can shorten all pauses.
 func scaled(pause, first time.Duration) time.Duration {
 	return time.Duration(float64(pause) * first.Seconds())
 }
 
-// stream sends a body as it comes.
+// stream sends the body of a response to the agent as it arrives, and counts its tokens in used.
 func (c *calls) stream(ctx context.Context, id uint64, body io.Reader, used *usage) error {
 	part := make([]byte, 32<<10)
 	for {
@@ -261,15 +259,14 @@ func (c *calls) stream(ctx context.Context, id uint64, body io.Reader, used *usa
 	}
 }
 
-// usage reads from a stream of server-sent events how many tokens were used, which each of the three
-// forms says in its own way.
+// usage reads the token counts from a stream of server-sent events in any of the three API formats.
 type usage struct {
 	form          string
 	line          []byte
 	input, output int64
 }
 
-// maxEventLine bounds a line that usage reads; it is not interested in longer ones.
+// maxEventLine bounds a line that usage parses. It skips longer lines.
 const maxEventLine = 1 << 20
 
 func (u *usage) take(part []byte) {
@@ -307,7 +304,7 @@ func (u *usage) read(line []byte) {
 		return
 	}
 	for _, n := range []counts{event.Usage, event.Message.Usage, event.Response.Usage} {
-		// Each number is that of the whole answer so far.
+		// Each event has the totals so far.
 		u.input = max(u.input, n.InputTokens+n.CacheCreation+n.CacheRead, n.PromptTokens)
 		u.output = max(u.output, n.OutputTokens, n.CompletionTokens)
 	}

@@ -9,19 +9,19 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// maxResult bounds what an operation takes and returns, in bytes.
+// maxResult bounds the input and the result of an operation, in bytes.
 const maxResult = 64 << 20
 
-// operationPart is how many bytes of an operation go into one frame.
+// operationPart is how many bytes of an operation's input go into one frame.
 const operationPart = 512 << 10
 
 var (
 	errEnding = errors.New("jail-agentd ends")
-	// errTaken ends a run that is deleted or aborted.
+	// errTaken is the cause that ends a run whose instance is deleted or aborted.
 	errTaken = errors.New("the agent is deleted, or its parent has ended it")
 )
 
-// An operation is one that the owner asks for, on the database of an agent.
+// An operation is an operation on the database of an agent that its owner asks for.
 type operation struct {
 	op     string
 	data   []byte
@@ -36,8 +36,8 @@ func (o *operation) fail(err error) {
 	}
 }
 
-// Operate carries out an operation on the database of an instance, which wakes it, and returns the
-// result. op is one of the agent.Admin… operations.
+// Operate does an operation on the database of an instance and returns the result. It wakes the
+// instance. op is one of the agent.Admin… operations.
 func (a *Agents) Operate(ctx context.Context, i store.Instance, op string,
 	data []byte) ([]byte, error) {
 	if len(data) > maxResult {
@@ -69,7 +69,7 @@ func (r *run) operate(ctx context.Context, o *operation) {
 	})
 }
 
-// operated takes a part of a result.
+// operated takes a part of an operation's result.
 func (r *run) operated(part agent.AdminResult) *cause {
 	o := r.window.admins[part.ID]
 	if o == nil {

@@ -15,56 +15,55 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// fullTime is how long the effects of an event wait for room in the inbox of a receiver.
+// fullTime is how long the effects of an event wait while the inbox of a receiver is full.
 const (
 	fullTime = 30 * time.Second
 	fullTry  = 100 * time.Millisecond
 )
 
-// fairTime is how long an agent may go on while others wait for their turn.
+// fairTime is how long an agent may run while others wait for their turn.
 const fairTime = 10 * time.Second
 
-// Orders are the two ends of an agent's streams that a jail is given. Each is for one goroutine. In is
-// at its end when the agent has ended.
+// Orders are the standard input and output for an agent's jail. Each is for one goroutine. In
+// returns an error when the run has ended.
 type Orders struct {
 	In  io.Reader
 	Out io.Writer
 }
 
-// A run is one awake instance, from the start of its jail until that has ended. All its methods but
-// those of calls are for one goroutine.
+// A run is one awake instance, from the start to the end of its jail. Except for calls, only one
+// goroutine uses it.
 type run struct {
 	a    *Agents
 	turn *turn
 	from store.Instance
 	m    manifest.Manifest
 	l    Launch
-	// orders are sent by another goroutine, so that an agent that does not read them cannot stop this
-	// one.
+	// orders are sent by another goroutine, so that a slow agent cannot block this one.
 	orders  chan agent.Order
 	reports chan agent.Report
 	kill    context.CancelCauseFunc
 	calls   *calls
 	window  window
-	// reason is why it sleeps, empty while it does not; asked: it was told to.
+	// reason is why it is to sleep, else empty. asked: the Sleep order was sent.
 	reason string
 	asked  bool
 }
 
-// A window holds what was delivered in this run and is not committed.
+// A window holds the events that were delivered in this run and are not committed.
 type window struct {
-	// sent is the number of the last event that was delivered; more: others may wait.
+	// sent is the number of the last delivered event. more: the inbox may have further ones.
 	sent uint64
 	more bool
-	// hand takes an event while the run waits for one.
+	// hand takes an event directly from a sender.
 	hand *hand
-	// open are the numbers of those that are not committed.
+	// open are the numbers of the delivered events that are not committed.
 	open []uint64
-	// single: after a failure events come one at a time, so that the one that fails is known.
+	// single: after a failure, deliver one event at a time, to know which one fails.
 	single bool
-	// watchdog ends the run if the agent says nothing for too long.
+	// watchdog kills the run if the agent reports nothing for too long.
 	watchdog *time.Timer
-	// admins are operations of the owner that were sent; operations is their last number.
+	// admins are the owner's operations that were sent, by id; operations is the last id.
 	admins     map[uint64]*operation
 	operations uint64
 }
@@ -74,13 +73,13 @@ type cause struct {
 	why string
 	// blame: it happened while the agent worked on its first event.
 	blame bool
-	// code is that of the agent's own report.
+	// code is the error code of a Failed report, else empty.
 	code string
-	// elsewhere: the agent has nothing to do with it.
+	// elsewhere: the agent did not cause the failure.
 	elsewhere bool
 }
 
-// errAsked ends a run that did nothing wrong.
+// errAsked is the cause that ends a run without a failure.
 var errAsked = errors.New("it was asked to end")
 
 func newRun(a *Agents, t *turn, i store.Instance, l Launch) *run {
@@ -90,7 +89,7 @@ func newRun(a *Agents, t *turn, i store.Instance, l Launch) *run {
 			admins: map[uint64]*operation{}}}
 }
 
-// whole starts the agent, serves it until it has ended, and returns why it failed, nil if it sleeps.
+// whole starts the agent, serves it until it has ended, and returns why it failed, or nil.
 func (r *run) whole() *cause {
 	ctx, kill := context.WithCancelCause(r.a.ctx)
 	defer kill(errAsked)
@@ -118,12 +117,12 @@ func (r *run) whole() *cause {
 	if failure != nil {
 		kill(errors.New(failure.why))
 	}
-	// An agent that has said its last word and does not end is ended.
+	// Kill an agent that does not end after its last report.
 	last := time.AfterFunc(sleepTime, func() { kill(errAsked) })
 	err := <-ended
 	last.Stop()
 	r.window.watchdog.Stop()
-	// Before kill below: this names the watchdog.
+	// Read the cause before kill below: it may be the watchdog's.
 	why := context.Cause(ctx)
 	kill(errAsked)
 	for _, o := range r.window.admins {
@@ -132,7 +131,7 @@ func (r *run) whole() *cause {
 	return r.verdict(failure, why, end, err)
 }
 
-// verdict says what the end of a run was.
+// verdict returns why the run failed, or nil if it did not.
 func (r *run) verdict(failure *cause, killed error, end End, err error) *cause {
 	busy := len(r.window.open) > 0
 	switch {
@@ -145,7 +144,7 @@ func (r *run) verdict(failure *cause, killed error, end End, err error) *cause {
 	case killed != nil && !errors.Is(killed, errAsked) && failure == nil && r.reason == "":
 		return &cause{why: killed.Error(), blame: busy}
 	case killed != nil && !errors.Is(killed, errAsked) && failure == nil:
-		// It would have slept, and did nothing else wrong.
+		// The agent was about to sleep, so this is no failure.
 		r.reason = "killed: " + killed.Error()
 		return nil
 	case err != nil && failure == nil && r.reason != "":
@@ -171,7 +170,7 @@ func (r *run) order(ctx context.Context, o agent.Order) {
 	}
 }
 
-// serve carries the conversation. It returns nil if the agent slept as it was asked to.
+// serve exchanges orders and reports with the agent. It returns nil if the agent slept as asked.
 func (r *run) serve(ctx context.Context) *cause {
 	if failure := r.begin(ctx); failure != nil {
 		return failure
@@ -213,7 +212,7 @@ func (r *run) serve(ctx context.Context) *cause {
 
 func (r *run) busy() bool { return len(r.window.open) > 0 || len(r.window.admins) > 0 }
 
-// gone is the cause of an agent that ended without being asked, or in the middle of an event.
+// gone returns the cause for an agent that ended without being asked or during an event, else nil.
 func (r *run) gone(ctx context.Context) *cause {
 	if r.reason != "" && len(r.window.open) == 0 {
 		return nil
@@ -225,8 +224,8 @@ func (r *run) gone(ctx context.Context) *cause {
 	return &cause{why: why, blame: len(r.window.open) > 0}
 }
 
-// begin waits until the agent's database is open, and brings it and the inbox together: what the
-// database has committed leaves the inbox, with its effects, and comes no more.
+// begin waits for Ready and then settles events that the agent's database has committed, but that
+// are still in the inbox. Then it sends the Wake order and the first events.
 func (r *run) begin(ctx context.Context) *cause {
 	ready, failure := r.ready(ctx)
 	if failure != nil {
@@ -268,13 +267,13 @@ func (r *run) begin(ctx context.Context) *cause {
 	r.a.turns.change(func() { r.turn.state = store.Active })
 	r.watch(0, "")
 	r.deliver(ctx, events)
-	// The agent works meanwhile.
+	// Record only now, while the agent works.
 	r.a.record(r.from, audit.AgentStep{Step: audit.AgentWoken, Reason: reason,
 		Runtime: runtimeOf(r.m)})
 	return nil
 }
 
-// ready reads the first reports of the agent's jail, as one.
+// ready reads the first reports of the agent's jail and returns them as one Ready.
 func (r *run) ready(ctx context.Context) (all agent.Ready, _ *cause) {
 	for more := true; more; {
 		select {
@@ -295,7 +294,7 @@ func (r *run) ready(ctx context.Context) (all agent.Ready, _ *cause) {
 	return all, nil
 }
 
-// watch ends the run if nothing is heard of it for a while; 0 is for ever.
+// watch kills the run after d with the reason why, unless it is called again before. 0 means never.
 func (r *run) watch(d time.Duration, why string) {
 	r.window.watchdog.Stop()
 	if d > 0 {
@@ -312,9 +311,9 @@ func (r *run) watchEvent() {
 		"it did not end event %d, whose deadline is %v", r.window.open[0], r.m.Wake.Deadline))
 }
 
-// fill delivers events as far as the batch has room, and operations of the owner's.
+// fill sends the owner's operations, and events as long as the batch is not full.
 func (r *run) fill(ctx context.Context) *cause {
-	// An agent that was asked to sleep may end before it answers: the next run does.
+	// An agent that was asked to sleep may end before it answers. Leave operations to the next run.
 	if !r.asked {
 		for _, o := range r.a.turns.take(r.turn.id) {
 			r.operate(ctx, o)
@@ -332,18 +331,18 @@ func (r *run) fill(ctx context.Context) *cause {
 	return failure
 }
 
-// isHungry reports whether an event could be delivered at once that comes now.
+// isHungry reports whether the run could deliver an arriving event at once.
 func (r *run) isHungry() bool {
 	return len(r.window.open) == 0 && !r.window.more && !r.window.single && r.mayHave()
 }
 
-// mayHave reports whether more events may be delivered at all.
+// mayHave reports whether the run may get more events.
 func (r *run) mayHave() bool {
 	return r.reason == "" && !r.from.Paused && r.from.State != store.Failed
 }
 
-// room returns how many events are to be delivered, if there may be some and the batch has room for
-// many.
+// room returns how many events to read from the inbox. It is 0 if there are none, or if the batch
+// has space for less than half of its size.
 func (r *run) room() int {
 	most := r.m.Wake.Batch
 	if r.window.single {
@@ -355,7 +354,7 @@ func (r *run) room() int {
 	return 0
 }
 
-// next takes events from the inbox, as many as are to be delivered.
+// next reads the next events from the inbox, as many as room allows.
 func (r *run) next() ([]agent.Event, *cause) {
 	room := r.room()
 	if room == 0 {
@@ -384,7 +383,7 @@ func (r *run) deliver(ctx context.Context, events []agent.Event) {
 	}
 }
 
-// sleep asks the agent to sleep, as soon as it has committed what was delivered.
+// sleep asks the agent to sleep as soon as it has committed the delivered events.
 func (r *run) sleep(ctx context.Context, why string) {
 	if r.reason != "" {
 		return
@@ -401,8 +400,8 @@ func (r *run) settleDown(ctx context.Context) {
 	}
 }
 
-// report takes a report, and those after it that belong to it. slept says that the agent has said
-// its last word.
+// report handles a report, and further Done reports that are already there. slept says that this
+// was the agent's last report.
 func (r *run) report(ctx context.Context, report agent.Report) (slept bool, failure *cause) {
 	for next := &report; next != nil && failure == nil && !slept; {
 		report, next = *next, nil
@@ -441,8 +440,8 @@ func (r *run) report(ctx context.Context, report agent.Report) (slept bool, fail
 	return slept, failure
 }
 
-// permitted leaves out the effects that need a binding which a facet does not have. Its own jail has
-// refused them already, but reports come from inside.
+// permitted returns the effects without messages of a facet that lacks the binding PUBSUB. The
+// facet's jail has refused them already, but its reports are not trusted.
 func (r *run) permitted(all []agent.Effects) []agent.Effects {
 	if !r.m.Mute {
 		return all
@@ -467,11 +466,11 @@ func nonsense(format string, args ...any) *cause {
 	return &cause{why: "its jail breaks the protocol: " + fmt.Sprintf(format, args...)}
 }
 
-// clipped bounds a text of an agent's for messages and records.
+// clipped shortens a text from an agent for messages and records.
 func clipped(text string) string { return runners.Cut(text, 500) }
 
-// done takes an event that is committed, with those whose reports are there already, out of the
-// inbox. It returns a report of another kind that it read.
+// done settles a committed event, and further ones whose reports are already there. It returns the
+// first other report that it read, or nil.
 func (r *run) done(ctx context.Context, first agent.Effects) (next *agent.Report, _ *cause) {
 	all := []agent.Effects{first}
 	for more := true; more && len(all) < r.m.Wake.Batch; {
@@ -500,11 +499,11 @@ func (r *run) done(ctx context.Context, first agent.Effects) (next *agent.Report
 		}
 	}
 	if r.isHungry() {
-		// What is sent meanwhile need not wait for a further transaction: the store gives it only after
-		// this one, and only if nothing else waits then.
+		// An event that is sent meanwhile can be delivered with its own transaction: the store does
+		// so only after this commit, and only if no other event waits.
 		r.window.hand.offer(true)
 	}
-	// Who waits for such an event need not wait until it is out of the inbox.
+	// Wake waiters for a quiet event before it leaves the inbox.
 	r.a.pulse.beat(r.from.ID)
 	events, failure := r.commit(ctx, all[len(all)-1].Seq, all,
 		store.Want{After: r.window.sent, Limit: r.room()})
@@ -517,9 +516,9 @@ func (r *run) done(ctx context.Context, first agent.Effects) (next *agent.Report
 	return next, nil
 }
 
-// commit settles events, and returns those that are wanted next. While the inbox of a receiver is
-// full it waits, so that a fast sender becomes as slow as its receiver; after a while what has no
-// room becomes dead letters, since two full agents could wait for each other.
+// commit settles events up to seq and returns the events that want asks for. While the inbox of a
+// receiver is full, it waits, which slows down a fast sender. After fullTime the messages become
+// dead letters, since two full agents could wait for each other.
 func (r *run) commit(ctx context.Context, seq uint64, effects []agent.Effects,
 	want store.Want) ([]agent.Event, *cause) {
 	effects = r.permitted(effects)
@@ -548,7 +547,7 @@ func (r *run) commit(ctx context.Context, seq uint64, effects []agent.Effects,
 	}
 }
 
-// settled carries out what follows from committed events.
+// settled wakes receivers and waiters after a commit, and logs refused and lost effects.
 func (r *run) settled(done store.Settlement) {
 	r.a.wake(done.Woken...)
 	if done.Alarms {

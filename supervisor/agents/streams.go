@@ -12,10 +12,10 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// orderBytes is how many bytes of orders are joined at least before they are read.
+// orderBytes is up to how many bytes waiting orders are joined for one read.
 const orderBytes = 64 << 10
 
-// orders is a reader of the frames of a run's orders, which joins those that are there together.
+// orders is an io.Reader of the frames of a run's orders. It joins waiting orders.
 type orders struct {
 	ctx  context.Context
 	from <-chan agent.Order
@@ -29,7 +29,7 @@ func newOrders(ctx context.Context, from <-chan agent.Order) *orders {
 	return o
 }
 
-// Read waits for orders until the run ends.
+// Read returns frames of orders. It waits for one, and returns io.ErrClosedPipe when the run ends.
 func (o *orders) Read(p []byte) (int, error) {
 	if o.text.Len() == 0 {
 		select {
@@ -54,13 +54,13 @@ func (o *orders) Read(p []byte) (int, error) {
 	return o.text.Read(p)
 }
 
-// receive returns where the frames of a run's reports go, which are handed over one by one. Close says
-// that there are no more. Nonsense ends the run.
+// receive returns a writer for the frames of a run's reports. Each report is sent to r.reports,
+// which is closed after the last one. An invalid frame kills the run.
 func (r *run) receive(ctx context.Context) io.WriteCloser {
 	from, to := io.Pipe()
 	go func() {
 		defer close(r.reports)
-		// Nobody reads what comes after the end.
+		// Later writes then fail.
 		defer from.Close()
 		in := agent.NewReader(from)
 		for {
@@ -84,14 +84,14 @@ func (r *run) receive(ctx context.Context) io.WriteCloser {
 // A Tail keeps the last bytes that are written to it. Its methods may be called from several
 // goroutines.
 type Tail struct {
-	// Most is how many bytes are kept.
+	// Most is the maximum number of bytes to keep.
 	Most int
 
 	mu   sync.Mutex
 	kept []byte
 }
 
-// Write keeps the end of p.
+// Write adds p and drops older bytes. It never fails.
 func (t *Tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,7 +102,7 @@ func (t *Tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String returns what is kept, as text.
+// String returns the kept bytes.
 func (t *Tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,65 +7,65 @@ import (
 	"time"
 )
 
-// never is the time until the next turn of an instance that wants none.
+// never is the time until the next turn of an instance that needs none.
 const never = time.Duration(-1)
 
-// turns says which instances run. At most `most` run at one time; those that have to wait do so in
-// the order in which they came, as numbers in a list, so that many of them cost little.
+// turns schedules which instances run: at most `most` at a time. The others wait in a list, in the
+// order in which they came.
 type turns struct {
 	mu   sync.Mutex
 	all  map[int64]*turn
 	line []*turn
 	busy int
 	most int
-	// begin is one turn; it returns as Agents.begin does.
+	// begin does one turn and returns the time until the next, as Agents.begin does.
 	begin  func(*turn) time.Duration
 	closed bool
 	work   sync.WaitGroup
 }
 
-// A turn is that of an instance that runs, or waits for that.
+// A turn is the state of an instance that runs or waits to run.
 type turn struct {
 	id int64
-	// again is set when there is something new for the instance.
+	// again is set when the instance is in the line, or has something new to do while it runs.
 	again   bool
 	running bool
 	timer   *time.Timer
 	state   string
-	// admins are operations that its owner asks for.
+	// admins are operations that its owner asked for.
 	admins []*operation
-	// signals are for the run, which has one.
+	// signals are read by the run.
 	signals chan signal
-	// kill ends the run at once, nil while there is none.
+	// kill ends the run at once. It is nil while there is none.
 	kill context.CancelCauseFunc
-	// hand is the run's, nil while none is there.
+	// hand is the hand of the run, nil while there is none.
 	hand *hand
-	// crowded is since when the instance waits for memory and processes that others of its family
-	// have. told is set once the log says so. Both are zero when the instance runs.
+	// crowded is since when the instance waits for resources that other facets of its agent use.
+	// told is set once this is logged. Both are zero when the instance runs.
 	crowded time.Time
 	told    bool
-	// quiet are the numbers of the last events that the run has committed without effects, each at the
-	// place that its number has modulo the length; nil before the first one.
+	// quiet are the numbers of the last events that were committed without effects, each at the
+	// index of its number modulo quietEvents. It is nil before the first one.
 	quiet []uint64
 }
 
-// quietEvents is how many events are known to be quiet, about the last ones.
+// quietEvents is the length of turn.quiet.
 const quietEvents = 256
 
-// A signal is what a run is told from outside.
+// A signal tells a run that something has changed.
 type signal struct {
-	// sleep is why it should sleep, empty if it should not.
+	// sleep is the reason why the run should sleep, empty if it should not.
 	sleep string
-	// crowded: others wait for their turn, so it should sleep if it has nothing to do.
+	// crowded: others wait for their turn, so the run should sleep if it has nothing to do.
 	crowded bool
 }
 
-// want asks for a turn of the instance, after a while.
+// want asks for a turn of the instance in after, 0 for now.
 func (t *turns) want(id int64, after time.Duration) {
 	t.change(func() { t.wanted(t.at(id), after) })
 }
 
-// ask is want for an operation of the owner's, which does not wait for anything.
+// ask asks for a turn at once, for an operation of the owner.
 func (t *turns) ask(id int64, o *operation) {
 	t.change(func() {
 		at := t.at(id)
@@ -74,14 +74,14 @@ func (t *turns) ask(id int64, o *operation) {
 	})
 }
 
-// change calls f, which changes what a turn knows of its run.
+// change calls f with t.mu held.
 func (t *turns) change(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f()
 }
 
-// look calls f with the turn of an instance, if it has one.
+// look calls f with the turn of an instance and t.mu held, if the instance has a turn.
 func (t *turns) look(id int64, f func(*turn)) {
 	t.change(func() {
 		if at := t.all[id]; at != nil {
@@ -99,7 +99,7 @@ func (t *turns) at(id int64) *turn {
 	return at
 }
 
-// wanted puts an instance into the line, unless it is there. t.mu is held.
+// wanted puts an instance into the line after a time, unless it is there. t.mu is held.
 func (t *turns) wanted(at *turn, after time.Duration) {
 	switch {
 	case t.closed:
@@ -112,7 +112,7 @@ func (t *turns) wanted(at *turn, after time.Duration) {
 		if after > 0 && len(at.admins) == 0 {
 			return
 		}
-		// Whether it waits on is for its turn to say.
+		// The turn itself decides whether to wait on.
 		at.timer.Stop()
 		at.timer = nil
 	case at.again:
@@ -122,7 +122,7 @@ func (t *turns) wanted(at *turn, after time.Duration) {
 		at.timer = time.AfterFunc(after, func() {
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			// It may have been removed meanwhile.
+			// The turn may have been removed meanwhile.
 			if at.timer = nil; t.all[at.id] == at {
 				t.wanted(at, 0)
 			}
@@ -143,7 +143,7 @@ func (t *turns) wanted(at *turn, after time.Duration) {
 	}
 }
 
-// worker carries out turns until nobody waits for one.
+// worker does turns until the line is empty.
 func (t *turns) worker() {
 	for {
 		t.mu.Lock()
@@ -155,7 +155,7 @@ func (t *turns) worker() {
 		at := t.line[0]
 		t.line = t.line[1:]
 		at.again, at.running = false, true
-		// Of an earlier turn.
+		// Drop signals of an earlier turn.
 		for len(at.signals) > 0 {
 			<-at.signals
 		}
@@ -177,8 +177,8 @@ func (t *turns) worker() {
 	}
 }
 
-// tell leaves a signal for the run. Of many that it has not read only some count: each makes it
-// look at everything.
+// tell sends the run a signal, without blocking. Signals may be dropped if many are unread, except
+// those with a reason to sleep.
 func (at *turn) tell(s signal) {
 	select {
 	case at.signals <- s:
@@ -186,7 +186,7 @@ func (at *turn) tell(s signal) {
 		if s.sleep == "" {
 			return
 		}
-		// Make room: what is lost says less.
+		// Drop one signal to make room.
 		select {
 		case <-at.signals:
 		default:
@@ -206,8 +206,8 @@ func (t *turns) tell(id int64, s signal) {
 	})
 }
 
-// replace has the run of an instance sleep, so that the next event is for a run with what the instance
-// has now.
+// replace makes the run of an instance sleep, so that the next event starts a run with the
+// instance's new settings.
 func (t *turns) replace(id int64, why string) {
 	if h := t.hand(id); h != nil {
 		h.close()
@@ -215,7 +215,7 @@ func (t *turns) replace(id int64, why string) {
 	t.tell(id, signal{sleep: why})
 }
 
-// end ends the run of an instance at once.
+// end kills the run of an instance that is deleted or aborted.
 func (t *turns) end(id int64) {
 	t.look(id, func(at *turn) {
 		if at.kill != nil {
@@ -224,8 +224,8 @@ func (t *turns) end(id int64) {
 	})
 }
 
-// setCrowded notes whether an instance waits for memory and processes that others of its family have.
-// It reports true once in such a wait, when the wait has lasted crowdedNote.
+// setCrowded records whether an instance waits for resources that other facets of its agent use. It
+// returns true once per wait, when the wait has lasted crowdedNote.
 func (t *turns) setCrowded(at *turn, waits bool) (tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -241,13 +241,13 @@ func (t *turns) setCrowded(at *turn, waits bool) (tell bool) {
 	return false
 }
 
-// take returns the operations that wait for an instance, and takes them over.
+// take removes and returns the operations that wait for an instance.
 func (t *turns) take(id int64) (all []*operation) {
 	t.look(id, func(at *turn) { all, at.admins = at.admins, nil })
 	return all
 }
 
-// hand returns that of the run of an instance, or nil.
+// hand returns the hand of the run of an instance, or nil.
 func (t *turns) hand(id int64) (h *hand) {
 	t.look(id, func(at *turn) { h = at.hand })
 	return h
@@ -258,7 +258,7 @@ func (t *turns) state(id int64) (state string) {
 	return state
 }
 
-// setQuiet notes that an event is committed and has no effects.
+// setQuiet records that an event is committed and has no effects.
 func (t *turns) setQuiet(at *turn, seq uint64) {
 	t.change(func() {
 		if at.quiet == nil {
@@ -268,35 +268,34 @@ func (t *turns) setQuiet(at *turn, seq uint64) {
 	})
 }
 
-// isQuiet reports whether the run of an instance has lately committed an event, and the event has no
-// effects.
+// isQuiet reports whether the run of an instance has lately committed this event without effects.
 func (t *turns) isQuiet(id int64, seq uint64) (quiet bool) {
 	t.look(id, func(at *turn) { quiet = at.quiet != nil && at.quiet[seq%quietEvents] == seq })
 	return quiet
 }
 
-// count returns how many instances run or wait for their turn.
+// count returns how many instances run or wait to run.
 func (t *turns) count() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.all)
 }
 
-// asked reports whether operations wait for the turn.
+// asked reports whether operations of the owner wait for the turn.
 func (t *turns) asked(at *turn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(at.admins) > 0
 }
 
-// crowded reports whether instances wait for their turn.
+// crowded reports whether any instance waits in the line.
 func (t *turns) crowded() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.line) > 0
 }
 
-// close lets nothing begin any more, and has everything that runs sleep.
+// close starts no more turns and asks all runs to sleep.
 func (t *turns) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -315,8 +314,8 @@ func (t *turns) close() {
 	}
 }
 
-// gone waits until an instance that was told to end has ended. One that waits for its turn has none
-// any more.
+// gone waits until an instance that was told to end has ended. If it only waits for its turn, gone
+// removes it from the line.
 func (t *turns) gone(ctx context.Context, id int64) error {
 	for {
 		t.mu.Lock()

@@ -11,17 +11,18 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 )
 
-// Bounds of watching.
+// Settings of watching.
 const (
-	// mostWatched directories of agents are watched. Of more agents, those that are asleep are
-	// looked at when they wake.
+	// mostWatched is how many directories of agents are watched. Changes of other agents are
+	// noticed when they wake.
 	mostWatched = 4096
-	// quiet is how long the files of an agent must be left alone before they are read.
+	// quiet is how long the files of an agent must be unchanged before they are read.
 	quiet = 200 * time.Millisecond
 )
 
-// makeFolder makes the folder of agents, for its user alone. What is above it is for others, too: that
-// of root's agents is /etc/jail, in which each user's jail looks for profiles.
+// makeFolder creates the folder of agents, accessible only for its user. Missing parents are
+// readable for all: the parent of root's folder is /etc/jail, where each user's jail looks for
+// profiles.
 func makeFolder(folder string) error {
 	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
 		return err
@@ -29,7 +30,7 @@ func makeFolder(folder string) error {
 	return os.MkdirAll(folder, 0o700)
 }
 
-// Watch takes up changes in the folder of agents until Close.
+// Watch starts to register changes in the folder of agents, until Close.
 func (a *Agents) Watch() error {
 	if err := makeFolder(a.o.Folder); err != nil {
 		return err
@@ -49,7 +50,7 @@ func (a *Agents) Watch() error {
 	return nil
 }
 
-// follow scans the folder once, and what changes in it after that.
+// follow scans the folder, and then registers agents whose files change.
 func (a *Agents) follow(w *fsnotify.Watcher) {
 	a.report(a.Scan(a.ctx))
 	a.watchAll(w)
@@ -74,7 +75,7 @@ func (a *Agents) follow(w *fsnotify.Watcher) {
 			}
 			clear(changed)
 		case err := <-w.Errors:
-			// Events were lost.
+			// Events were lost: scan the whole folder.
 			a.o.Log.Warn("the folder of agents is read anew", "error", err)
 			a.report(a.Scan(a.ctx))
 			a.watchAll(w)
@@ -97,7 +98,7 @@ func (a *Agents) watchAll(w *fsnotify.Watcher) {
 			return nil
 		}
 		if n++; n <= mostWatched {
-			// One that is gone meanwhile has an event of its own.
+			// If the directory is gone meanwhile, another event says so.
 			_ = w.Add(known.Dir)
 		}
 		return nil
@@ -106,7 +107,7 @@ func (a *Agents) watchAll(w *fsnotify.Watcher) {
 	}
 }
 
-// changed takes up the files of one agent.
+// changed registers the files of one agent.
 func (a *Agents) changed(w *fsnotify.Watcher, name string) {
 	dir := filepath.Join(a.o.Folder, name)
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {

@@ -1,5 +1,5 @@
-// Package agent has the commands of agents: new, check, add, list, show, send, log and others. They
-// ask jail-agentd, which the first of them starts.
+// Package agent has the commands for agents: new, check, add, list, show, send, log and others.
+// They are clients of jail-agentd, and start it if it is not running.
 package agent
 
 import (
@@ -49,14 +49,14 @@ func directories(*cobra.Command, []string, string) ([]string, cobra.ShellCompDir
 	return nil, cobra.ShellCompDirectiveFilterDirs
 }
 
-// names completes the name of an agent.
+// names returns a completion function for names of agents.
 func names(env *cli.Env) cobra.CompletionFunc {
 	return completed(env, cobra.ShellCompDirectiveDefault, (*agentapi.Client).List,
 		func(a agentapi.Agent) string { return a.Name + "\t" + a.State })
 }
 
-// completed completes the first argument with what list returns. Completion starts no jail-agentd, and
-// has no place for errors.
+// completed returns a completion function for the first argument: shown of each item that list
+// returns. It does not start jail-agentd, and it ignores errors. others is for further arguments.
 func completed[T any](env *cli.Env, others cobra.ShellCompDirective,
 	list func(*agentapi.Client, context.Context) ([]T, error), shown func(T) string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) (all []string,
@@ -95,7 +95,7 @@ func withAgents(ctx context.Context, env *cli.Env, f func(c *agentapi.Client) er
 	return f(c)
 }
 
-// named returns a check that the arguments are those, the first the name of an agent.
+// named returns a check that the arguments match names, and that the first is a valid agent name.
 func named(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := command.Exactly(names...)(cmd, args); err != nil {
@@ -112,7 +112,7 @@ func checkName(cmd *cobra.Command, name string) error {
 	return nil
 }
 
-// channelFlag adds --channel, for agents on several channels.
+// channelFlag adds the flag --channel to cmd.
 func channelFlag(cmd *cobra.Command, channel *string) {
 	cmd.Flags().StringVar(channel, "channel", "",
 		"the instance on this `CHANNEL` (default the agent's only one)")

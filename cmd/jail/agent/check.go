@@ -23,7 +23,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 )
 
-// checked is what jail agent check --json prints.
+// checked is the JSON output of jail agent check.
 type checked struct {
 	Manifest *manifest.Manifest `json:"manifest"`
 	Bindings []string           `json:"bindings"`
@@ -34,7 +34,7 @@ type checked struct {
 	agent *manifest.Agent
 }
 
-// A finding is a warning about a place in a file.
+// A finding is a warning with its position in a file.
 type finding struct {
 	syntax.Position
 	Message string `json:"message"`
@@ -71,14 +71,14 @@ func newCheck(env *cli.Env) *cobra.Command {
 		}, func(w io.Writer, c checked) { writeChecked(w, c.agent) })
 }
 
-// load reads the agent in a directory, and writes what is wrong with its files to standard error.
+// load reads the agent in dir. It writes errors and warnings about its files to standard error.
 func load(env *cli.Env, dir string) (*manifest.Agent, error) {
 	a, err := manifest.Load(dir, manifest.Options{Host: os.Geteuid() == 0})
 	found, ok := errors.AsType[syntax.Errors](err)
 	switch {
 	case ok:
 		writeFindings(env.Stderr, "", found)
-		// Where "jail agent new" left a Makefile, the module is a matter of one command.
+		// "jail agent new" writes a Makefile, so make builds the missing module.
 		if _, no := os.Stat(filepath.Join(dir, "Makefile")); no == nil &&
 			strings.Contains(err.Error(), "module: there is no file") {
 			output.Say(env.Stderr, "hint", "make -C "+dir+" builds it")
@@ -100,7 +100,7 @@ func load(env *cli.Env, dir string) (*manifest.Agent, error) {
 	return a, nil
 }
 
-// reserved returns an error for an agent that has the name of a built-in one.
+// reserved returns an error if the agent has the name of a built-in one.
 func reserved(a *manifest.Agent) error {
 	if _, taken := builtin.Find(a.Name); !taken {
 		return nil
@@ -109,7 +109,7 @@ func reserved(a *manifest.Agent) error {
 		a.Name)
 }
 
-// writeFindings writes errors with the lines that they are about.
+// writeFindings writes each finding with its severity and its line of the file.
 func writeFindings(w io.Writer, severity string, found syntax.Errors) {
 	for _, one := range found {
 		text := one.Position.String() + ": " + severity + one.Message
@@ -150,7 +150,7 @@ func writeChecked(w io.Writer, a *manifest.Agent) {
 	}
 }
 
-// beyondBindings says what an agent reaches by its bindings that is not its own.
+// beyondBindings returns texts about the bindings of an agent that reach beyond its own data.
 func beyondBindings(m *manifest.Manifest) (all []string) {
 	c := m.Capabilities
 	if c.AI {

@@ -31,7 +31,7 @@ func NewGate(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// gateNames completes the name of a gatekeeper.
+// gateNames returns a completion function for names of gatekeepers.
 func gateNames(env *cli.Env) cobra.CompletionFunc {
 	return completed(env, cobra.ShellCompDirectiveNoFileComp, (*agentapi.Client).Gatekeepers,
 		func(d agentapi.Gatekeeper) string { return d.Name + "\t" + d.Kind })
@@ -110,7 +110,7 @@ func writeGate(w io.Writer, d agentapi.Gatekeeper) {
 	output.Table(w, rows)
 }
 
-// gateOf is the read or action that arguments name: NAME METHOD [JSON].
+// gateOf returns the request for a read or action from the arguments NAME METHOD [JSON].
 func gateOf(args []string) (agentapi.Gate, error) {
 	g := agentapi.Gate{Method: args[1]}
 	if len(args) > 2 {
@@ -123,7 +123,7 @@ func gateOf(args []string) (agentapi.Gate, error) {
 	return g, nil
 }
 
-// gateArgs checks NAME and METHOD, and that at most one argument follows.
+// gateArgs returns a check that the arguments are NAME, METHOD and at most one more.
 func gateArgs(method string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 3 {

@@ -19,7 +19,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 )
 
-// ask makes cmd ask jail-agentd about what its arguments name, and print the answer.
+// ask makes cmd call f with its arguments and print the answer with write, or as JSON. prints names
+// the answer in the help.
 func ask[T any](env *cli.Env, cmd *cobra.Command, prints string,
 	f func(ctx context.Context, c *agentapi.Client, args []string) (T, error),
 	write func(w io.Writer, answer T)) *cobra.Command {
@@ -58,7 +59,7 @@ func writeAgents(w io.Writer, all []agentapi.Agent) {
 	output.Table(w, rows)
 }
 
-// rights says of an agent in no jail what it can do.
+// rights returns a note for an agent without a jail, else "".
 func rights(a agentapi.Agent) string {
 	switch {
 	case a.Builtin:
@@ -69,7 +70,7 @@ func rights(a agentapi.Agent) string {
 	return ""
 }
 
-// state is what a list shows of an instance's state.
+// state returns the state of an instance as lists show it.
 func state(i agentapi.Instance) string {
 	if i.Paused {
 		return i.State + ", paused"
@@ -113,7 +114,7 @@ func newStatus(env *cli.Env) *cobra.Command {
 		}, writeAgent)
 }
 
-// writeAgent writes each thing that is known of an agent on a line of its own.
+// writeAgent writes the properties of an agent, one per line.
 func writeAgent(w io.Writer, a agentapi.Agent) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-12s %s\n", name, output.Printable(fmt.Sprintf(format, args...)))
@@ -206,7 +207,7 @@ func writeInstance(line func(name, format string, args ...any), i agentapi.Insta
 	}
 }
 
-// place says where an instance is: on its channel, and which facet it is.
+// place returns the channel of an instance and, for a facet, its path.
 func place(i agentapi.Instance) string {
 	if i.Facet == "" {
 		return i.Channel

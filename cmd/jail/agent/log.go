@@ -43,7 +43,7 @@ func newLog(env *cli.Env) *cobra.Command {
 					}
 					return env.Print(func(w io.Writer) { writePublication(w, p) })
 				})
-				// Who follows ends it by an interrupt, and that is no failure.
+				// An interrupt is the normal end of --follow.
 				if follow && errors.Is(err, context.Canceled) && ctx.Err() != nil {
 					return nil
 				}

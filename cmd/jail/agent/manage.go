@@ -14,7 +14,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 )
 
-// newSwitch returns a command that does one thing to an agent and prints nothing.
+// newSwitch returns a command that does one operation on an agent and prints nothing.
 func newSwitch(env *cli.Env, name, short, long string,
 	do func(*agentapi.Client, context.Context, string) error) *cobra.Command {
 	return &cobra.Command{
@@ -56,7 +56,7 @@ func newDelete(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// confirm asks whether an agent is to be deleted.
+// confirm asks whether to delete an agent, unless yes is set. It returns an error if not.
 func confirm(env *cli.Env, yes bool, name string) error {
 	if yes {
 		return nil
@@ -91,7 +91,7 @@ func newExport(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// maxMemory bounds the file of a memory, in bytes.
+// maxMemory bounds the file of an imported memory, in bytes.
 const maxMemory = 64 << 20
 
 func newImport(env *cli.Env) *cobra.Command {

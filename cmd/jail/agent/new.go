@@ -31,7 +31,7 @@ func newNew(env *cli.Env) *cobra.Command {
 		Example: "  jail agent new --lang python echo\n  jail agent add ./echo\n  jail agent send --wait echo hi",
 		Args:    command.Exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// The name may be the end of a path.
+			// The argument may be a path, which ends with the name.
 			dir, name := args[0], filepath.Base(args[0])
 			if err := checkName(cmd, name); err != nil {
 				return err
@@ -63,13 +63,13 @@ func newNew(env *cli.Env) *cobra.Command {
 	command.JSON(cmd, &asJSON, "print an object")
 	cmd.Flags().StringVar(&language, "lang", "python",
 		"language of the program: `LANG` is "+strings.Join(agentlib.Names(), ", "))
-	// The error says only that the command has no such flag, which it has.
+	// The only error is an unknown flag, and the flag exists.
 	_ = cmd.RegisterFlagCompletionFunc("lang", cobra.FixedCompletions(agentlib.Names(),
 		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// write makes a directory with files. It must not be there yet.
+// write creates the directory dir, which must not exist, and the files in it.
 func write(dir string, files map[string][]byte) error {
 	err := os.Mkdir(dir, 0o755)
 	if errors.Is(err, fs.ErrExist) {

@@ -75,7 +75,7 @@ func newSend(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// content is the data of an event, as JSON.
+// content returns the data of an event as JSON, from text or standard input.
 func content(env *cli.Env, cmd *cobra.Command, text string, isJSON bool) (json.RawMessage, error) {
 	if text == "-" {
 		in, err := io.ReadAll(io.LimitReader(env.Stdin, agent.MaxEvent+1))
@@ -102,7 +102,7 @@ func content(env *cli.Env, cmd *cobra.Command, text string, isJSON bool) (json.R
 	return json.Marshal(text)
 }
 
-// showSent prints what became of an event.
+// showSent prints the state of a sent event.
 func showSent(env *cli.Env, name string, sent agentapi.Sent, waited, asJSON bool) error {
 	err := env.Show(asJSON, sent, func(w io.Writer) {
 		if !waited {
@@ -118,7 +118,7 @@ func showSent(env *cli.Env, name string, sent agentapi.Sent, waited, asJSON bool
 	}
 	why := "it is still in the inbox"
 	if sent.Error != "" {
-		// It may name the event itself.
+		// The error may already name the event.
 		why = strings.TrimPrefix(sent.Error, fmt.Sprintf("event %d: ", sent.Seq))
 	}
 	e := &problem.Error{Code: problem.Failed, Message: fmt.Sprintf("event %d of agent %q is not "+
@@ -128,22 +128,22 @@ func showSent(env *cli.Env, name string, sent agentapi.Sent, waited, asJSON bool
 		e.Hint = fmt.Sprintf("jail agent retry %s %d delivers it again", name, sent.Seq)
 	}
 	env.Complain(e)
-	// The agent is to blame, and nothing of jail.
+	// The agent failed, not jail.
 	return exit.No
 }
 
-// writeData writes the data of a message: a text as it is, else JSON, without control characters.
+// writeData writes the data of a message: a string as text, else JSON, without control characters.
 func writeData(w io.Writer, data json.RawMessage) {
 	var text string
 	if json.Unmarshal(data, &text) != nil {
-		// A message of more than text is shown by its text, if it has one.
+		// Of an object with a member text, show only the text.
 		var with struct {
 			Text string `json:"text"`
 		}
 		if json.Unmarshal(data, &with); with.Text != "" {
 			text = with.Text
 		} else {
-			// It is JSON: it was a part of the answer.
+			// The data was a part of a JSON response, so it is valid.
 			var b bytes.Buffer
 			_ = json.Compact(&b, data)
 			text = b.String()

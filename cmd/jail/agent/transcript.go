@@ -104,7 +104,7 @@ func newReplay(env *cli.Env) *cobra.Command {
 	}
 }
 
-// eventsOf returns the events of a session, or of an exported one.
+// eventsOf returns the events of a stored session, or of an exported session in a file.
 func eventsOf(cmd *cobra.Command, env *cli.Env, name string) (all []transcript.Event, err error) {
 	if strings.HasSuffix(name, ".jsonl") {
 		f, err := os.Open(name)

@@ -7,18 +7,18 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// maxAdmin is the maximum size of an operation's input in bytes.
+// maxAdmin bounds the input of an operation, in bytes.
 const maxAdmin = 64 << 20
 
-// admin are the owner's operations on the database.
+// admin holds the owner's operations on the database that are not done yet.
 type admin struct {
-	// parts holds the input received so far, by the id of the operation.
+	// parts are the received parts of the operations' inputs, by operation id.
 	parts map[uint64][]byte
-	// waiting are complete operations that wait for the end of the guest's transaction.
+	// waiting are the operations that wait for the end of a transaction.
 	waiting []agent.Admin
 }
 
-// administer receives a part of an operation. It runs the operation when its input is complete and
+// administer takes a part of an operation. After the last part it does the operation, as soon as
 // the guest is in no transaction.
 func (h *Host) administer(a agent.Admin) {
 	h.mu.Lock()
@@ -42,7 +42,7 @@ func (h *Host) administer(a agent.Admin) {
 	h.operate()
 }
 
-// operate runs the waiting operations if the guest is in no transaction. h.mu is held.
+// operate does the waiting operations, unless the guest is in a transaction. h.mu is held.
 func (h *Host) operate() {
 	if h.work != nil {
 		return
@@ -54,7 +54,7 @@ func (h *Host) operate() {
 	h.admin.waiting = nil
 }
 
-// operation runs one operation and returns its result. h.mu is held.
+// operation does one operation and returns its result. h.mu is held.
 func (h *Host) operation(a agent.Admin) (result any, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), h.o.Deadline)
 	defer cancel()
@@ -65,7 +65,7 @@ func (h *Host) operation(a agent.Admin) (result any, err error) {
 	return result, err
 }
 
-// result sends the result of an operation to jail-agentd, in parts.
+// result reports the result of an operation, in parts.
 func (h *Host) result(id uint64, result any, err error) {
 	var text []byte
 	if err == nil {

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// maxCalls is the maximum number of calls that wait for jail-agentd.
+	// maxCalls is how many calls may wait for jail-agentd at a time.
 	maxCalls = 64
-	// maxAhead is the number of replies of one call that are buffered for the guest.
+	// maxAhead is how many replies of one call are buffered for the guest.
 	maxAhead = 64
 )
 
-// calls holds the calls that wait for replies of jail-agentd.
+// calls holds the calls that wait for replies from jail-agentd, by id.
 type calls struct {
 	mu   sync.Mutex
 	last uint64
@@ -56,7 +56,7 @@ func (c *calls) remove(p *pending) {
 	delete(c.open, p.id)
 }
 
-// reply passes a reply to its call. It blocks while the call's buffer is full. A reply to an
+// reply passes a reply to its call. It blocks while the guest's buffer is full. A reply to an
 // unknown call is dropped.
 func (c *calls) reply(r agent.Reply) {
 	c.mu.Lock()
@@ -71,19 +71,18 @@ func (c *calls) reply(r agent.Reply) {
 	}
 }
 
-// An Answer is the result of a call, which the guest reads and then closes.
+// An Answer is the answer to a call. The guest reads it to its end and closes it.
 type Answer struct {
-	// Stream says that the answer is a stream of server-sent events. Otherwise it is one JSON
-	// object.
+	// Stream: the answer is a stream of server-sent events, else one JSON object.
 	Stream bool
 
 	text bytes.Reader
-	// more returns the next part, and io.EOF after the last one. It is nil after that.
+	// more returns the next part, with io.EOF if it is the last. It is set to nil afterwards.
 	more  func() ([]byte, error)
 	close func()
 }
 
-// Read implements io.Reader. It waits for the next part of the answer.
+// Read reads a part of the answer into b. It blocks until there is data or the answer ends.
 func (a *Answer) Read(b []byte) (int, error) {
 	for a.text.Len() == 0 {
 		if a.more == nil {
@@ -102,7 +101,7 @@ func (a *Answer) Read(b []byte) (int, error) {
 	return a.text.Read(b)
 }
 
-// Close ends the call. Further replies are dropped.
+// Close drops the rest of the answer. It may be called twice.
 func (a *Answer) Close() error {
 	if a.close != nil {
 		a.close()
@@ -111,14 +110,14 @@ func (a *Answer) Close() error {
 	return nil
 }
 
-// answerOf returns the answer of a call whose result or error is known.
+// answerOf returns an Answer with this result or, if err is not nil, this error.
 func answerOf(result any, err error) *Answer {
 	a := &Answer{}
 	a.text.Reset(envelope(result, err))
 	return a
 }
 
-// envelope returns {"result": …}, or {"error": …} if err is not nil.
+// envelope returns the JSON of an answer: an object with the result or the error.
 func envelope(result any, err error) []byte {
 	var of any = struct {
 		Result any `json:"result"`

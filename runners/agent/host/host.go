@@ -1,11 +1,11 @@
-// Package host is the host of an agent: the part of process 1 of the agent's jail that stands
-// between jail-agentd, which sends events and answers calls over the run's standard streams, the
-// agent's guest, a module or a program, and the agent's database, which it opens (package store).
+// Package host is the host of an agent: a part of process 1 of the agent's jail. It exchanges
+// frames with jail-agentd over the run's standard streams, hands events to the guest (a module or a
+// program), answers or forwards the guest's calls, and opens the agent's database (package store).
 //
-// The guest asks for what comes next (Wait) and calls its bindings (Call). It works on one event at
-// a time. What it writes to its database, what it sends and the number of the event are one
+// The guest asks for the next event (Wait) and calls its bindings (Call). It works on one event at
+// a time. Its writes to the database, the effects that it asks for and the event's number are one
 // transaction, which its call of HOST.checkpoint commits. The host reports an event as done when
-// the commit is on the disk, and several commits may share one sync of the disk.
+// the commit is on the disk; several commits may share one sync.
 package host
 
 import (
@@ -23,39 +23,39 @@ import (
 )
 
 const (
-	// grace is the time after a deadline within which the guest must end its event, or itself when
-	// it was asked to sleep, before the process is ended.
+	// grace is how long after an event's deadline the guest may still end the event, before the
+	// host ends the process.
 	grace = time.Second
-	// toSleep is the time within which a guest must end after it was asked to sleep.
+	// toSleep is how long a guest may take to end after it got a Sleep order.
 	toSleep = 5 * time.Second
 	// maxUnsynced is how long a commit may wait for others to share a sync with.
 	maxUnsynced = 10 * time.Millisecond
-	// maxLeft bounds the Left of one Ready in bytes.
+	// maxLeft bounds the size of Left in one Ready, in bytes.
 	maxLeft = agent.MaxFrame / 8
 )
 
-// Options are the parameters of New.
+// Options configure a Host.
 type Options struct {
 	// ID is agent:USER:NAME.
 	ID string
 	// Bindings are the names of the bindings that the guest may call.
 	Bindings []string
-	// Dir is the directory of the database, of at most Size bytes.
+	// Dir is the directory of the database, Size the maximum size of the database in bytes.
 	Dir  string
 	Size int64
 	// Deadline is how long the guest may work on an event.
 	Deadline time.Duration
-	// Once: the guest is a program that runs once. It has no events and no database, and its
-	// bindings are those that jail-agentd answers (once.go).
+	// Once: the guest is a program that runs once. It has no events and no database, and
+	// jail-agentd answers all its calls (once.go).
 	Once bool
 	// In and Out carry the frames from and to jail-agentd.
 	In  io.Reader
 	Out io.Writer
-	// Event is called with AGENT/SEQ before the guest gets an event, and with an empty text when the
-	// guest has ended it. It may be nil.
+	// Event is called with AGENT/SEQ before the guest gets an event, and with an empty string after
+	// the event has ended. It may be nil.
 	Event func(name string)
-	// Exit ends the process. It is called from any goroutine if the guest does not end in time, or
-	// if jail-agentd can no longer be reached.
+	// Exit ends the process. It may be called from any goroutine, when the guest does not end in
+	// time or jail-agentd is gone.
 	Exit func(code int)
 }
 
@@ -66,10 +66,10 @@ type Host struct {
 	inbox inbox
 	calls calls
 
-	// mu guards the fields below, and is held while an SQL statement runs.
+	// mu guards the fields below. It is held while an SQL statement runs.
 	mu    sync.Mutex
 	store *store.Store
-	// work is the guest's present event or transaction, or nil.
+	// work is what the guest works on, or nil.
 	work *work
 	// done are the events whose commits are not on the disk yet.
 	done []agent.Effects
@@ -77,8 +77,8 @@ type Host struct {
 	admin admin
 }
 
-// New opens the database, reports that the host is ready, and starts to read orders. If the
-// database cannot be opened, it reports that and returns the error.
+// New opens the database, reports to jail-agentd that the host is ready, and starts to read orders.
+// If the database cannot be opened, New reports the error and returns it.
 func New(ctx context.Context, o Options) (*Host, error) {
 	h := &Host{o: o, out: agent.NewWriter(o.Out)}
 	h.inbox.changed = make(chan struct{}, 1)
@@ -99,7 +99,7 @@ func New(ctx context.Context, o Options) (*Host, error) {
 	return h, nil
 }
 
-// ready sends Ready: the last committed event, and the effects that are not settled.
+// ready reports the last committed event, and the committed effects that are not settled.
 func (h *Host) ready(ctx context.Context) error {
 	left, err := h.store.Left(ctx)
 	if err != nil {
@@ -112,7 +112,7 @@ func (h *Host) ready(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			// Those of one event fit.
+			// The effects of one event always fit into a frame.
 			if size += len(text); size > maxLeft && len(r.Left) > 0 {
 				break
 			}
@@ -127,7 +127,7 @@ func (h *Host) ready(ctx context.Context) error {
 	return nil
 }
 
-// Wake waits for the Wake, which is the first order of jail-agentd.
+// Wake waits for the order that says why the agent was woken. It fails if jail-agentd is gone.
 func (h *Host) Wake() (agent.Wake, error) {
 	w := h.inbox.wakes()
 	if w == nil {
@@ -136,7 +136,7 @@ func (h *Host) Wake() (agent.Wake, error) {
 	return *w, nil
 }
 
-// read handles the orders until the connection to jail-agentd ends.
+// read handles orders until jail-agentd is gone. Then it ends the process.
 func (h *Host) read() {
 	in := agent.NewReader(h.o.In)
 	for {
@@ -148,7 +148,7 @@ func (h *Host) read() {
 		case order.Reply != nil:
 			h.calls.reply(*order.Reply)
 		case h.o.Once:
-			// Nothing else is for such a program.
+			// A program that runs once gets only replies.
 		case order.Settled > 0:
 			h.mu.Lock()
 			h.store.Settle(order.Settled)
@@ -163,25 +163,25 @@ func (h *Host) read() {
 	h.o.Exit(1)
 }
 
-// report sends a report. If that fails, it ends the process.
+// report sends a report to jail-agentd. If this fails, it ends the process.
 func (h *Host) report(r agent.Report) {
 	if err := h.out.Write(r); err != nil {
 		h.o.Exit(1)
 	}
 }
 
-// complain sends a log line of the host itself.
+// complain logs an error of the host itself.
 func (h *Host) complain(message string) {
 	h.report(agent.Report{Log: &agent.Log{Level: "error", Message: message}})
 }
 
-// A work is the guest's present event, or a transaction outside of an event, which the next Wait
-// commits.
+// A work is what the guest works on: an event, or a use of the database outside of an event, which
+// the next Wait commits.
 type work struct {
 	event  *agent.Event // nil outside of an event
 	ctx    context.Context
 	cancel context.CancelFunc
-	// killer ends the process if the guest does not end its event in time.
+	// killer ends the process if the guest does not end its event.
 	killer *time.Timer
 
 	effects []agent.Effect
@@ -191,7 +191,7 @@ type work struct {
 	failed *agent.Error
 }
 
-// onEvent returns the present work if it is an event, else nil. h.mu is held.
+// onEvent returns the current work if it is an event, else nil. h.mu is held.
 func (h *Host) onEvent() *work {
 	if h.work == nil || h.work.event == nil {
 		return nil
@@ -199,7 +199,7 @@ func (h *Host) onEvent() *work {
 	return h.work
 }
 
-// begin starts the work on e. e is nil outside of an event. h.mu is held.
+// begin starts the work on e, which may be nil, and its deadline. h.mu is held.
 func (h *Host) begin(e *agent.Event) *work {
 	w := &work{event: e}
 	w.ctx, w.cancel = context.WithTimeout(context.Background(), h.o.Deadline)
@@ -213,7 +213,7 @@ func (h *Host) begin(e *agent.Event) *work {
 	return w
 }
 
-// end clears the work and stops its timers. h.mu is held.
+// end ends the current work, without commit or rollback. h.mu is held.
 func (h *Host) end() {
 	h.work.cancel()
 	if h.work.killer != nil {
@@ -225,7 +225,7 @@ func (h *Host) end() {
 	h.work = nil
 }
 
-// kill ends the process if the guest still works on w.
+// kill reports that event w has failed and ends the process, unless w has ended meanwhile.
 func (h *Host) kill(w *work) {
 	flushed := make(chan bool)
 	go func() {
@@ -244,14 +244,14 @@ func (h *Host) kill(w *work) {
 			return
 		}
 	case <-time.After(grace):
-		// A statement that nothing ends.
+		// An SQL statement runs on and holds h.mu.
 	}
 	h.report(agent.Report{Failed: &agent.Failed{Seq: w.event.Seq, Code: agent.ErrDeadline,
 		Message: fmt.Sprintf("the guest has not ended the event within %v", h.o.Deadline)}})
 	h.o.Exit(1)
 }
 
-// fail rolls the work back. If it is an event, fail reports that it has failed. h.mu is held.
+// fail rolls the current work back and, if it is an event, reports it as failed. h.mu is held.
 func (h *Host) fail(why *agent.Error) {
 	w := h.work
 	h.end()
@@ -262,7 +262,7 @@ func (h *Host) fail(why *agent.Error) {
 	}
 	if w.event != nil {
 		h.flush()
-		// None may overtake this event.
+		// No other event may overtake this one.
 		h.inbox.set(&h.inbox.failed)
 		h.report(agent.Report{Failed: &agent.Failed{Seq: w.event.Seq, Code: why.Code,
 			Message: why.Message}})
@@ -271,7 +271,7 @@ func (h *Host) fail(why *agent.Error) {
 	h.complain("what was written outside of an event is lost: " + why.Message)
 }
 
-// commit commits the work. If it returns an error, the caller must call fail. h.mu is held.
+// commit commits the current work. If it returns an error, the caller must call fail. h.mu is held.
 func (h *Host) commit() *agent.Error {
 	w := h.work
 	if w.failed != nil {
@@ -300,8 +300,8 @@ func (h *Host) commit() *agent.Error {
 	return nil
 }
 
-// committed syncs and reports the committed events: at once if no event is queued, else within
-// maxUnsynced, to share the sync. h.mu is held.
+// committed syncs and reports the committed events: at once if no further event waits, else after
+// maxUnsynced, so that events can share a sync. h.mu is held.
 func (h *Host) committed() {
 	switch {
 	case !h.inbox.hasEvent():
@@ -315,7 +315,7 @@ func (h *Host) committed() {
 	}
 }
 
-// flush syncs all commits to disk and reports their events as done. h.mu is held.
+// flush syncs the database and then reports the committed events as done. h.mu is held.
 func (h *Host) flush() {
 	if err := h.store.Sync(); err != nil {
 		h.complain("the database cannot be put on the disk: " + err.Error())
@@ -328,7 +328,7 @@ func (h *Host) flush() {
 	h.done = nil
 }
 
-// A Next is the result of Wait.
+// A Next tells the guest what to do next. Type says which other field is set.
 type Next struct {
 	Type  string       `json:"type"`
 	Wake  *agent.Wake  `json:"wake,omitempty"`
@@ -343,11 +343,11 @@ const (
 	nextNone  = "none"
 )
 
-// maxWait is the maximum duration of one Wait.
+// maxWait is the longest time that Wait waits.
 const maxWait = 30 * time.Second
 
-// Wait returns the next event or request for the guest, and waits for it at most d. If the guest
-// has not committed its previous event, that event has failed.
+// Wait returns the next wake, event or sleep for the guest, or the type none if nothing comes
+// within d. If the guest has not committed its current event, that event fails.
 func (h *Host) Wait(d time.Duration) Next {
 	if h.o.Once {
 		return Next{Type: nextNone}
@@ -385,7 +385,8 @@ func (h *Host) Wait(d time.Duration) Next {
 	}
 }
 
-// ended ends the previous work when the guest calls Wait. h.mu is held.
+// ended ends the work that the guest has left open: an event fails, writes outside of an event are
+// committed. h.mu is held.
 func (h *Host) ended() {
 	if h.work.event != nil {
 		h.fail(cmp.Or(h.work.failed, agent.Errorf(agent.ErrFailed,
@@ -399,8 +400,8 @@ func (h *Host) ended() {
 	h.flush()
 }
 
-// Close fails an event that the guest left uncommitted and closes the database. why is the reason
-// why the guest ended.
+// Close fails an event that the guest has left open, with the reason why the guest ended, and
+// closes the database. asked says that the guest ended because of a Sleep order.
 func (h *Host) Close(asked bool, why string) error {
 	if h.o.Once {
 		return nil
@@ -422,7 +423,7 @@ func (h *Host) Close(asked bool, why string) error {
 	return nil
 }
 
-// Asleep reports whether the guest was asked to end.
+// Asleep reports whether jail-agentd sent a Sleep order and the guest was told to end.
 func (h *Host) Asleep() bool { return h.inbox.isAsleep() }
 
 func asError(err error) *agent.Error {

@@ -36,9 +36,9 @@ func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, h.Await(time.Duration(ms)*time.Millisecond))
 }
 
-// serveCall answers a call of a binding.
+// serveCall answers an HTTP request that calls a method of a binding.
 func (h *Host) serveCall(w http.ResponseWriter, r *http.Request, binding string) {
-	// The method's name, and what is around it, take little.
+	// 4 KiB are enough for the method's name and the JSON around the parameters.
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body,
 		int64(agent.MaxParamsOf(binding, agent.MethodLoad))+4<<10))
 	if err != nil {
@@ -57,7 +57,7 @@ func (h *Host) serveCall(w http.ResponseWriter, r *http.Request, binding string)
 	defer a.Close()
 	if !a.Stream {
 		w.Header().Set("Content-Type", "application/json")
-		// A guest that has gone needs no answer.
+		// Ignore the error: the guest may be gone.
 		_, _ = io.Copy(w, a)
 		return
 	}
@@ -86,7 +86,7 @@ func write(w http.ResponseWriter, status int, text []byte) {
 	_, _ = w.Write(text)
 }
 
-// Await is Wait, as JSON.
+// Await calls Wait and returns the result as JSON.
 func (h *Host) Await(d time.Duration) []byte {
 	text, err := json.Marshal(h.Wait(d))
 	if err != nil {
@@ -96,7 +96,7 @@ func (h *Host) Await(d time.Duration) []byte {
 	return text
 }
 
-// Ask is Call for a caller that only reads the answer.
+// Ask calls Call, for a caller that does not need to know whether the answer is a stream.
 func (h *Host) Ask(binding, method string, params []byte) io.ReadCloser {
 	return h.Call(binding, method, params)
 }

@@ -7,18 +7,18 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// An inbox queues the orders for the guest.
+// An inbox queues the wake and the events that the guest has not got yet.
 type inbox struct {
 	mu    sync.Mutex
 	queue []Next
 	first *agent.Wake
-	// sleep says that jail-agentd asked for the end of the guest, failed that an event has failed,
-	// after which the guest gets no other.
+	// sleep: jail-agentd sent a Sleep order. failed: an event has failed, so the guest gets no
+	// further events.
 	sleep, failed bool
-	// asleep says that the guest has been told to end.
+	// asleep: the guest was told to end.
 	asleep bool
 	closed bool
-	// changed receives a value when something has arrived.
+	// changed holds a token after a change that a waiter has not seen.
 	changed chan struct{}
 }
 
@@ -39,7 +39,7 @@ func (b *inbox) add(o agent.Order) {
 	b.tell()
 }
 
-// set sets one of the flags.
+// set sets a flag of the inbox to true and wakes a waiter.
 func (b *inbox) set(flag *bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -54,7 +54,7 @@ func (b *inbox) tell() {
 	}
 }
 
-// next returns the next item for the guest and waits for it at most d. It reports false on timeout.
+// next returns the next item for the guest. It waits for at most d; false means none.
 func (b *inbox) next(d time.Duration) (Next, bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -85,7 +85,7 @@ func (b *inbox) take() (Next, bool) {
 	return n, true
 }
 
-// wakes waits for the first Wake. It returns nil if none can come any more.
+// wakes waits for the first wake and returns it. It returns nil if the inbox was closed before.
 func (b *inbox) wakes() *agent.Wake {
 	for {
 		b.mu.Lock()
@@ -104,7 +104,7 @@ func (b *inbox) hasEvent() bool {
 	return !b.sleep && !b.failed && len(b.queue) > 0
 }
 
-// isAsleep reports whether jail-agentd asked for the end of the guest, and the guest knows.
+// isAsleep reports whether jail-agentd sent a Sleep order and the guest was told to end.
 func (b *inbox) isAsleep() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxEffects bounds the effects of an event together, in bytes: they are one report.
+	// maxEffects bounds all effects of an event together, in bytes: they must fit into one report.
 	maxEffects = 768 << 10
 	// maxLog bounds a line of the guest's log, in bytes.
 	maxLog = 16 << 10
@@ -22,7 +22,7 @@ const (
 // A method answers one call of the guest.
 type method func(h *Host, params json.RawMessage) (any, error)
 
-// with returns the method that decodes its parameters and calls do.
+// with returns a method that decodes its JSON parameters into a T and calls do.
 func with[T any](do func(h *Host, p T) (any, error)) method {
 	return func(h *Host, params json.RawMessage) (any, error) {
 		var p T
@@ -33,7 +33,7 @@ func with[T any](do func(h *Host, p T) (any, error)) method {
 	}
 }
 
-// methods are the methods that the host answers itself, by binding and name.
+// methods are the methods that the host itself answers, by binding and name.
 var methods = map[string]map[string]method{
 	agent.PubSub: {
 		"send":           with(send),
@@ -60,8 +60,7 @@ var methods = map[string]map[string]method{
 	},
 }
 
-// forwarded are the methods that jail-agentd answers, by binding; true marks those whose answer is a
-// stream.
+// forwarded are the methods that jail-agentd answers, by binding and name. True means a stream.
 var forwarded = map[string]map[string]bool{
 	agent.PubSub: {"discoverMethodDefs": false, "callMethod": false, "roster": false,
 		"getSettings": false},
@@ -72,7 +71,7 @@ var forwarded = map[string]map[string]bool{
 		"gatekeepers": false, "gateRead": false, "gatePropose": false},
 }
 
-// Call makes a call of the guest and returns its answer. params is a JSON object or empty.
+// Call calls the method name of a binding for the guest. params is a JSON object or empty.
 func (h *Host) Call(binding, name string, params []byte) *Answer {
 	if h.o.Once {
 		return h.callOnce(binding, name, params)
@@ -97,7 +96,7 @@ func (h *Host) Call(binding, name string, params []byte) *Answer {
 	return h.forward(binding, name, params, stream)
 }
 
-// bounded returns params, or {} if empty. More than most bytes are an error.
+// bounded returns params, or {} if params is empty. It returns an error above most bytes.
 func bounded(params []byte, most int) ([]byte, error) {
 	if len(params) > most {
 		return nil, agent.Errorf(agent.ErrTooLarge, "the parameters have %d bytes, more than %d",
@@ -109,7 +108,7 @@ func bounded(params []byte, most int) ([]byte, error) {
 	return params, nil
 }
 
-// printable returns a name that the guest chose in a form for messages.
+// printable returns a name from the guest quoted and shortened, for an error message.
 func printable(name string) string {
 	const most = 64
 	if len(name) > most {
@@ -118,7 +117,8 @@ func printable(name string) string {
 	return fmt.Sprintf("%q", name)
 }
 
-// readOne returns the one parameter, name, of a method that takes a value of any type.
+// readOne returns the only parameter of a method, called name, which may be any JSON value. It
+// returns an error if name is missing or there are other parameters.
 func readOne(params json.RawMessage, name string) (json.RawMessage, error) {
 	var p map[string]json.RawMessage
 	if err := agent.Params(params, &p); err != nil {
@@ -139,7 +139,7 @@ func badParams(format string, args ...any) *agent.Error {
 	return agent.Errorf(agent.ErrParams, "parameters: "+format, args...)
 }
 
-// forward sends a call to jail-agentd and returns the answer.
+// forward sends a call to jail-agentd and returns an Answer that waits for its replies.
 func (h *Host) forward(binding, name string, params []byte, stream bool) *Answer {
 	var object map[string]json.RawMessage
 	if err := agent.Params(params, &object); err != nil {
@@ -188,7 +188,7 @@ func (h *Host) forward(binding, name string, params []byte, stream bool) *Answer
 	return a
 }
 
-// whole joins the replies of next into the JSON of one answer.
+// whole reads all replies of a call with next and returns the JSON of the answer.
 func whole(next func() (agent.Reply, error)) []byte {
 	var text []byte
 	for {
@@ -207,12 +207,12 @@ func whole(next func() (agent.Reply, error)) []byte {
 	return envelope(json.RawMessage(text), nil)
 }
 
-// streamed returns the next part of a stream of server-sent events. It turns an error into an
-// event.
+// streamed returns the next part of a stream of server-sent events, with io.EOF if it is the last.
+// An error of the call becomes a last event.
 func streamed(next func() (agent.Reply, error)) ([]byte, error) {
 	r, err := next()
 	if err != nil {
-		// Two strings can always be encoded.
+		// An Error is two strings, so encoding cannot fail.
 		text, _ := json.Marshal(asError(err))
 		return fmt.Appendf(r.Chunk, "event: error\ndata: %s\n\n", text), io.EOF
 	}
@@ -222,7 +222,8 @@ func streamed(next func() (agent.Reply, error)) ([]byte, error) {
 	return r.Chunk, nil
 }
 
-// effect adds an effect to the event, and returns its number.
+// effect adds an effect to the current event and returns the effect's id, AGENT/SEQ/N. It returns
+// an error if there is no event or a limit is exceeded.
 func (h *Host) effect(e agent.Effect) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -271,7 +272,7 @@ type id struct {
 	ID string `json:"id"`
 }
 
-// options are the options of a message.
+// options are the options of PUBSUB.send and PUBSUB.update.
 type options struct {
 	To      string `json:"to"`
 	Type    string `json:"type"`
@@ -368,7 +369,7 @@ func setAlarm(h *Host, p struct {
 	return nothing{}, err
 }
 
-// maxAlarm is the maximum time until an alarm.
+// maxAlarm bounds how far in the future in_ms may set an alarm.
 const maxAlarm = 10 * 365 * 24 * time.Hour
 
 func clearAlarm(h *Host, p struct {
@@ -394,7 +395,8 @@ func propose(h *Host, params json.RawMessage) (any, error) {
 	return id{proposed}, err
 }
 
-// returnResult answers the call that is the event.
+// returnResult sends the result of the call that the current event holds. It returns an error if
+// the event is not of TypeCall.
 func returnResult(h *Host, p struct {
 	Result json.RawMessage `json:"result"`
 }) (any, error) {
@@ -416,7 +418,7 @@ func returnResult(h *Host, p struct {
 	return nothing{}, err
 }
 
-// checkEvent returns an error unless the guest works on the event of seq. h.mu is held.
+// checkEvent returns an error unless the guest works on event seq. h.mu is held.
 func (h *Host) checkEvent(seq uint64) error {
 	switch w := h.onEvent(); {
 	case w == nil:
@@ -444,7 +446,7 @@ func checkpoint(h *Host, p struct {
 	return nothing{}, nil
 }
 
-// failEvent is the method by which the guest reports that it could not handle the event.
+// failEvent fails the current event because the guest says that it cannot handle it.
 func failEvent(h *Host, p struct {
 	Seq     uint64 `json:"seq"`
 	Message string `json:"message"`
@@ -458,8 +460,7 @@ func failEvent(h *Host, p struct {
 	return nothing{}, nil
 }
 
-// inStore runs f in the transaction of the present work. The first statement begins the
-// transaction.
+// inStore calls f in the transaction of the current work. It starts both if needed.
 func (h *Host) inStore(f func(w *work) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -477,7 +478,7 @@ func (h *Host) inStore(f func(w *work) error) error {
 	}
 	err := f(w)
 	if h.store.Ended() {
-		// Whatever the guest makes of the error, nothing of the event can be committed.
+		// The event cannot be committed any more, even if the guest ignores the error.
 		w.failed = asError(err)
 	}
 	return err
@@ -493,7 +494,7 @@ func exec(h *Host, p struct {
 	return nothing{}, err
 }
 
-// A statement holds the parameters of most methods of STORAGE.
+// A statement is the parameters of most methods of STORAGE.
 type statement struct {
 	SQL    string            `json:"sql"`
 	Params []json.RawMessage `json:"params"`
@@ -516,7 +517,7 @@ func get(h *Host, p statement) (any, error) {
 	return rows[0], nil
 }
 
-// maxRows is the maximum number of rows of a query.
+// maxRows is how many rows a query returns at most.
 const maxRows = 1 << 20
 
 func query(h *Host, p statement) (any, error) { return h.rows(p, maxRows) }

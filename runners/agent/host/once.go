@@ -11,11 +11,11 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// outputPart is the maximum number of bytes in one Output report.
+// outputPart is how many bytes of output go into one report.
 const outputPart = 32 << 10
 
-// callOnce makes a call of a program that runs once. Beside the models, if the policy grants them,
-// its bindings have the names that its parent gave them: jail-agentd knows those, and answers.
+// callOnce makes a call of a program that runs once. Its parent named its bindings, so jail-agentd
+// answers calls of any name. Of the agents' own bindings it may have only AI.
 func (h *Host) callOnce(binding, name string, params []byte) *Answer {
 	known := slices.Contains(agent.Bindings, binding)
 	if known && (binding != agent.AI || !slices.Contains(h.o.Bindings, agent.AI)) ||
@@ -30,8 +30,9 @@ func (h *Host) callOnce(binding, name string, params []byte) *Answer {
 	return h.forward(binding, name, params, binding == agent.AI && forwarded[agent.AI][name])
 }
 
-// Output returns the standard output and standard error of a program that runs once. What is written
-// to them is reported, all of it when done returns, which closes them.
+// Output returns files for the standard output and standard error of a program that runs once. All
+// that is written to them is reported to jail-agentd. done closes both and returns after the rest
+// is reported.
 func (h *Host) Output() (out, errOut *os.File, done func(), err error) {
 	var files []*os.File
 	var work sync.WaitGroup
@@ -56,7 +57,7 @@ func (h *Host) Output() (out, errOut *os.File, done func(), err error) {
 	return files[0], files[1], done, nil
 }
 
-// carry reports what comes from a file until its end.
+// carry reads from until its end and reports the data as output, on standard error if isErr.
 func (h *Host) carry(from io.Reader, isErr bool) {
 	part := make([]byte, outputPart)
 	for {
@@ -66,7 +67,7 @@ func (h *Host) carry(from io.Reader, isErr bool) {
 		}
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
-				// Output must not get lost silently.
+				// Output would be lost: fail instead.
 				h.o.Exit(1)
 			}
 			return
@@ -74,7 +75,7 @@ func (h *Host) carry(from io.Reader, isErr bool) {
 	}
 }
 
-// pair returns two files that are the ends of one stream.
+// pair returns the two ends of a Unix socket pair.
 func pair() (*os.File, *os.File, error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|
 		syscall.SOCK_NONBLOCK, 0)

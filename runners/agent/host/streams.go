@@ -6,22 +6,22 @@ import (
 	"os"
 )
 
-// Streams is a net.Listener for connections of the guest that are plain files: package net would
-// make system calls that no jail allows.
+// Streams is a net.Listener for connections of the guest. They are files, since package net needs
+// system calls that a jail does not allow.
 type Streams struct{ waiting chan *os.File }
 
-// Serve answers the calls of the guest as HTTP on streams that it returns.
+// Serve starts an HTTP server for the guest's calls and returns its listener.
 func (h *Host) Serve() *Streams {
 	s := &Streams{make(chan *os.File)}
-	// It serves as long as the process lives.
+	// The server runs as long as the process.
 	go func() { _ = http.Serve(s, h) }()
 	return s
 }
 
-// Take passes a connection of the guest to Accept.
+// Take gives the server the connection f.
 func (s *Streams) Take(f *os.File) { s.waiting <- f }
 
-// Open returns the guest's end of a new connection.
+// Open makes a new connection to the server and returns the guest's end.
 func (s *Streams) Open() (*os.File, error) {
 	ours, theirs, err := pair()
 	if err != nil {
@@ -37,10 +37,10 @@ func (s *Streams) Accept() (net.Conn, error) { return stream{<-s.waiting}, nil }
 // Close does nothing: the streams end with the process.
 func (s *Streams) Close() error { return nil }
 
-// Addr returns an empty address.
+// Addr returns an empty address, for net.Listener.
 func (s *Streams) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
 
-// stream implements net.Conn for a file.
+// stream makes a file a net.Conn.
 type stream struct{ *os.File }
 
 func (stream) LocalAddr() net.Addr  { return &net.UnixAddr{Net: "unix"} }

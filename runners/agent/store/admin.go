@@ -9,8 +9,8 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// Administer runs an operation of the agent's owner in a transaction of its own. id is the agent's
-// id.
+// Administer does an operation for the owner in a transaction of its own and returns its result, a
+// value for JSON. id is the agent's id.
 func (s *Store) Administer(ctx context.Context, id string, a agent.Admin) (result any, err error) {
 	if err := s.Begin(ctx); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (s *Store) Administer(ctx context.Context, id string, a agent.Admin) (resul
 	return result, nil
 }
 
-// rowsOf returns all rows of a query. fields returns pointers to the columns of a row.
+// rowsOf returns all rows of a query. fields returns the fields of a row to scan the columns into.
 func rowsOf[T any](ctx context.Context, s *Store, query string, fields func(*T) []any) ([]T,
 	error) {
 	rows, err := s.conn.QueryContext(ctx, query)
@@ -57,8 +57,7 @@ func rowsOf[T any](ctx context.Context, s *Store, query string, fields func(*T) 
 	return all, rows.Err()
 }
 
-// SQL expressions that convert values of a wrong type, which the guest may have stored, to the
-// column's.
+// The casts convert values that the guest stored with another type than the column's.
 const (
 	selectConversations = `SELECT id, CAST(coalesce(started_at, 0) AS INTEGER),
 		CAST(coalesce(summary, '') AS TEXT), CAST(coalesce(tokens_used, 0) AS INTEGER)
@@ -83,7 +82,7 @@ func (s *Store) goals(ctx context.Context) ([]agent.Goal, error) {
 	})
 }
 
-// export returns the memory of the agent.
+// export returns the memory of the agent with this id.
 func (s *Store) export(ctx context.Context, id string) (*agent.Memory, error) {
 	m := &agent.Memory{Agent: id}
 	var err error
@@ -109,7 +108,7 @@ func (s *Store) export(ctx context.Context, id string) (*agent.Memory, error) {
 		places[c.ID] = i
 	}
 	for _, x := range messages {
-		// A message of no conversation is in no export.
+		// A message without a conversation is not exported.
 		if i, ok := places[x.of]; ok {
 			m.Conversations[i].Messages = append(m.Conversations[i].Messages, x.Message)
 		}
@@ -128,7 +127,7 @@ func (s *Store) export(ctx context.Context, id string) (*agent.Memory, error) {
 	return m, err
 }
 
-// strict decodes the owner's JSON. An unknown field is an error.
+// strict decodes the owner's JSON. An unknown field is an error. what names the value in errors.
 func strict(what string, text []byte, to any) error {
 	if err := agent.Strict(text, to); err != nil {
 		return &agent.Error{Code: agent.ErrParams, Message: what + ": " + err.Error()}
@@ -136,15 +135,15 @@ func strict(what string, text []byte, to any) error {
 	return nil
 }
 
-// merge merges a memory into that of the agent, by id. What is there wins against what is not newer;
-// of conversations the later one is the newer, of goals the one with more progress, of patterns that
-// with the higher confidence. So merging the same memory twice changes nothing.
+// merge merges the memory in text into the database, by id. An existing row is replaced only by a
+// later conversation, a goal with more progress or a pattern with higher confidence. So merging the
+// same memory twice changes nothing.
 func (s *Store) merge(ctx context.Context, text []byte) error {
 	var m agent.Memory
 	if err := strict("memory", text, &m); err != nil {
 		return err
 	}
-	// The driver parses a statement anew for each row; there are few.
+	// The driver prepares the statement again for each row. There are few rows.
 	put := func(err error, statement string, args ...any) error {
 		if err != nil {
 			return err
@@ -189,7 +188,7 @@ const putGoal = `INSERT INTO goals (id, description, priority, status, progress)
 	VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET description = excluded.description,
 	priority = excluded.priority, status = excluded.status, progress = excluded.progress`
 
-// addGoal adds or replaces a goal.
+// addGoal adds the goal in text, a JSON object, or replaces the goal with the same id.
 func (s *Store) addGoal(ctx context.Context, text []byte) error {
 	var g agent.Goal
 	if err := strict("goal", text, &g); err != nil {
@@ -203,7 +202,7 @@ func (s *Store) addGoal(ctx context.Context, text []byte) error {
 	return err
 }
 
-// counts returns the number of rows of each table, jail's and the guest's.
+// counts returns the number of rows of each table, by name, including jail's own tables.
 func (s *Store) counts(ctx context.Context) (map[string]int64, error) {
 	names, err := rowsOf(ctx, s, `SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name`,
 		func(n *sql.NullString) []any { return []any{n} })
@@ -213,7 +212,7 @@ func (s *Store) counts(ctx context.Context) (map[string]int64, error) {
 	all := map[string]int64{}
 	for _, n := range names {
 		var count int64
-		// The name is the guest's: quoted, it can be nothing but a name.
+		// The guest chose the name. Quoting prevents SQL injection.
 		query := `SELECT count(*) FROM "` + strings.ReplaceAll(n.String, `"`, `""`) + `"`
 		if err := s.conn.QueryRowContext(ctx, query).Scan(&count); err != nil {
 			return nil, err

@@ -15,13 +15,13 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// Changed says what a statement of the guest has changed.
+// Changed is the result of Run: the number of changed rows, and the row id of the last insert.
 type Changed struct {
 	Changes   int64 `json:"changes"`
 	LastRowID int64 `json:"lastRowId"`
 }
 
-// Run runs one or more SQL statements of the guest. A transaction must be open.
+// Run executes one or more SQL statements of the guest. A transaction must be open.
 func (s *Store) Run(ctx context.Context, statement string, params []json.RawMessage) (Changed,
 	error) {
 	args, err := arguments(params)
@@ -43,8 +43,8 @@ func (s *Store) Run(ctx context.Context, statement string, params []json.RawMess
 	return c, s.judge(ctx, err)
 }
 
-// Query returns the rows of the guest's statement as a JSON array of objects, at most as many as
-// most. A transaction must be open.
+// Query executes the guest's statement and returns at most most rows, each as a JSON object. A
+// transaction must be open.
 func (s *Store) Query(ctx context.Context, statement string, params []json.RawMessage,
 	most int) ([]json.RawMessage, error) {
 	args, err := arguments(params)
@@ -101,7 +101,7 @@ func collect(rows *sql.Rows, most int) ([]json.RawMessage, error) {
 	return all, nil
 }
 
-// valueOf converts a value of SQLite to one for JSON.
+// valueOf converts a value of SQLite for JSON. Infinities and NaN become nil.
 func valueOf(v any) any {
 	switch v := v.(type) {
 	case []byte:
@@ -117,7 +117,7 @@ func valueOf(v any) any {
 	return v
 }
 
-// arguments converts the guest's JSON parameters to values for SQLite.
+// arguments converts the guest's JSON parameters to SQLite values.
 func arguments(params []json.RawMessage) (args []any, err error) {
 	for i, p := range params {
 		v, err := argument(p)
@@ -154,8 +154,8 @@ func argument(p json.RawMessage) (any, error) {
 	return nil, errors.New(`want null, a boolean, a number, a string or {"base64": "…"} for bytes`)
 }
 
-// judge converts the error of a statement to the guest's. If the transaction has ended by itself,
-// the result is not nil even if err is.
+// judge converts a statement's error for the guest. It returns an error even if err is nil, if the
+// statement ended the transaction.
 func (s *Store) judge(ctx context.Context, err error) error {
 	if s.ended.Load() {
 		if ctx.Err() != nil {
@@ -177,7 +177,7 @@ func (s *Store) judge(ctx context.Context, err error) error {
 
 var deadline = agent.Errorf(agent.ErrDeadline, "the time of the event is over")
 
-// endedByItself reports whether SQLite may roll back a transaction on the error code
+// endedByItself reports whether SQLite may roll back a transaction after an error with this code
 // (https://sqlite.org/lang_transaction.html).
 func endedByItself(code int) bool {
 	switch code {
@@ -188,6 +188,6 @@ func endedByItself(code int) bool {
 	return false
 }
 
-// Ended reports whether the transaction has ended other than by Commit or Rollback. Then the event
-// has failed.
+// Ended reports whether something other than the store ended the transaction. The event has then
+// failed.
 func (s *Store) Ended() bool { return s.ended.Load() }

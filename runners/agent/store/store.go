@@ -3,10 +3,9 @@
 // files, the caller's contexts bound time, and what a guest does to its database harms that agent
 // alone.
 //
-// The guest works only inside a transaction of the store's. A commit hook refuses every commit but
-// the store's own, and a rollback hook tells the store that the transaction has ended: then the
-// event has failed, and the store opens the database anew, which undoes what later statements have
-// changed of the connection.
+// The guest works only inside a transaction of the store. A commit hook refuses every commit except
+// the store's own, and a rollback hook tells the store that the transaction has ended. The event
+// has then failed, and the store reopens the database, which undoes changes of the connection.
 package store
 
 import (
@@ -41,33 +40,33 @@ const (
 	pageSize = 4096
 )
 
-// errEnded is returned if a statement has ended the event's transaction.
+// errEnded is returned if a guest's statement ended the transaction of the event.
 var errEnded = agent.Errorf(agent.ErrStorage, "the statement ended the transaction of the event, "+
 	"which only a checkpoint does: leave COMMIT, ROLLBACK and OR ROLLBACK out")
 
-// A Store is open until Close. Its methods are for one goroutine at a time.
+// A Store is the open database of one agent. Only one goroutine at a time may use it.
 type Store struct {
 	dir  string
 	size int64
 
 	db   *sql.DB
 	conn connection
-	// wal is the write-ahead log, to put commits on the disk.
+	// wal is the write-ahead log, which Sync flushes to the disk.
 	wal *os.File
-	// inside is true in a transaction, and dirty if commits may not be on the disk.
+	// inside is true in a transaction, dirty if commits may not be on the disk yet.
 	inside, dirty bool
-	// committing is true while the store commits. ended is set by the end of a transaction that the
-	// store did not ask for.
+	// committing is true while the store commits. ended is set if a transaction was rolled back,
+	// for example by a statement of the guest.
 	committing, ended atomic.Bool
 
 	committed uint64
-	// settled is the last event whose effects can be deleted from the outbox, done the last one
-	// whose effects were.
+	// settled is the last event whose effects may be deleted from the outbox, done the last one
+	// whose effects have been deleted.
 	settled, done uint64
 }
 
-// Open opens the database in dir, and makes it if there is none. The database and its log have at
-// most size bytes each.
+// Open opens the database in dir, and creates it if it does not exist. size is the maximum size in
+// bytes of the database, clamped to minSize and maxSize.
 func Open(ctx context.Context, dir string, size int64) (*Store, error) {
 	s := &Store{dir: dir, size: min(max(size, minSize), maxSize)}
 	if err := s.open(ctx); err != nil {
@@ -76,8 +75,8 @@ func Open(ctx context.Context, dir string, size int64) (*Store, error) {
 	return s, nil
 }
 
-// Warm uses the database engine once, without a file: its first use takes milliseconds, since much of
-// its code and of its tables is then read for the first time.
+// Warm uses SQLite once, in memory. The first use in a process takes milliseconds, so a caller
+// warms it before an agent needs it.
 func Warm(ctx context.Context) error {
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
@@ -87,7 +86,7 @@ func Warm(ctx context.Context) error {
 	return errors.Join(err, db.Close())
 }
 
-// open opens the connection with an exclusive lock: a second holder gets an error.
+// open opens the database with an exclusive lock, hooks and limits, and creates missing tables.
 func (s *Store) open(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -138,7 +137,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 	return err
 }
 
-// make creates missing tables, and reads the number of the last committed event.
+// make creates missing tables and reads the number of the last committed event.
 func (s *Store) make(ctx context.Context) error {
 	if err := s.Begin(ctx); err != nil {
 		return err
@@ -156,7 +155,7 @@ func (s *Store) make(ctx context.Context) error {
 	return s.commit(ctx)
 }
 
-// Close closes the database. An open transaction is rolled back.
+// Close closes the database and rolls back an open transaction.
 func (s *Store) Close() error {
 	var err error
 	if s.wal != nil {
@@ -172,14 +171,14 @@ func (s *Store) Close() error {
 	return err
 }
 
-// A connection keeps statements, which are compiled once.
+// A connection is a database connection with a cache of prepared statements.
 type connection struct {
 	*sql.Conn
-	// made are the store's own, guests the last ones of the guest.
+	// made are the store's own statements, guests the guest's recent ones.
 	made, guests statements
 }
 
-// statements maps SQL texts to prepared statements.
+// statements are prepared statements, by their SQL.
 type statements map[string]*sql.Stmt
 
 func (s statements) close() (err error) {
@@ -194,11 +193,11 @@ func (c *connection) close() error {
 	return errors.Join(c.made.close(), c.guests.close(), c.Close())
 }
 
-// maxGuests is the number of prepared statements of the guest that are cached.
+// maxGuests is how many prepared statements of the guest are cached.
 const maxGuests = 16
 
-// guest returns the prepared statement for a text of the guest, cached since guests repeat a few
-// statements.
+// guest returns the prepared statement for the guest's SQL, from the cache if it is there. When the
+// cache is full, it is emptied: guests use the same few statements for each event.
 func (c *connection) guest(ctx context.Context, text string) (*sql.Stmt, error) {
 	if made := c.guests[text]; made != nil {
 		return made, nil
@@ -219,7 +218,7 @@ func (c *connection) guest(ctx context.Context, text string) (*sql.Stmt, error) 
 	return made, nil
 }
 
-// exec executes a statement of the store itself, prepared once.
+// exec executes a statement of the store's own, which is prepared on first use and cached.
 func (c *connection) exec(ctx context.Context, text string, args ...any) error {
 	made := c.made[text]
 	if made == nil {
@@ -236,16 +235,16 @@ func (c *connection) exec(ctx context.Context, text string, args ...any) error {
 	return err
 }
 
-// Committed returns the number of the last committed event.
+// Committed returns the number of the last committed event, 0 if there is none.
 func (s *Store) Committed() uint64 { return s.committed }
 
 // Inside reports whether a transaction is open.
 func (s *Store) Inside() bool { return s.inside }
 
-// Begin begins the transaction of an event.
+// Begin starts a transaction.
 func (s *Store) Begin(ctx context.Context) error {
 	s.ended.Store(false)
-	// It does not wait: the database has no other holder. A context that can end takes a goroutine.
+	// BEGIN does not wait: the lock is exclusive. A cancellable context would cost a goroutine.
 	if err := s.conn.exec(context.WithoutCancel(ctx), "BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
@@ -253,7 +252,7 @@ func (s *Store) Begin(ctx context.Context) error {
 	return nil
 }
 
-// Rollback rolls the transaction back.
+// Rollback undoes the open transaction, if there is one, by reopening the database.
 func (s *Store) Rollback(ctx context.Context) error {
 	if !s.inside {
 		return nil
@@ -261,8 +260,8 @@ func (s *Store) Rollback(ctx context.Context) error {
 	return s.reopen(ctx)
 }
 
-// reopen closes and opens the database, which undoes the transaction and all settings of the
-// connection.
+// reopen closes and opens the database. This undoes the open transaction and changes that the guest
+// made to connection settings.
 func (s *Store) reopen(ctx context.Context) error {
 	if err := s.Close(); err != nil {
 		return err
@@ -270,8 +269,8 @@ func (s *Store) reopen(ctx context.Context) error {
 	return s.open(ctx)
 }
 
-// Commit commits the transaction with the event's number and effects, or without an event if its
-// number is 0. The commit is on the disk after Sync.
+// Commit records the event e.Seq and its effects and commits the transaction. If e.Seq is 0, the
+// transaction belongs to no event. The commit is on the disk only after Sync.
 func (s *Store) Commit(ctx context.Context, e agent.Effects) error {
 	if e.Seq > 0 {
 		if err := s.conn.exec(ctx, "INSERT OR REPLACE INTO _jail_checkpoint (id, seq) VALUES (0, ?)",
@@ -299,7 +298,7 @@ func (s *Store) Commit(ctx context.Context, e agent.Effects) error {
 	return nil
 }
 
-// empty deletes the settled effects from the outbox.
+// empty deletes settled effects from the outbox.
 func (s *Store) empty(ctx context.Context) error {
 	if s.settled <= s.done {
 		return nil
@@ -321,8 +320,8 @@ func (s *Store) commit(ctx context.Context) error {
 	return nil
 }
 
-// Sync puts all commits on the disk. The database syncs only where it copies its log
-// (synchronous=NORMAL), so that several commits need one sync.
+// Sync flushes all commits to the disk. With synchronous=NORMAL SQLite itself syncs only at
+// checkpoints, so several commits can share one sync.
 func (s *Store) Sync() error {
 	if !s.dirty {
 		return nil
@@ -334,10 +333,10 @@ func (s *Store) Sync() error {
 	return nil
 }
 
-// Settle says that the effects of events up to seq are delivered. The next commit forgets them.
+// Settle records that the effects of events up to seq are delivered. The next commit deletes them.
 func (s *Store) Settle(seq uint64) { s.settled = max(s.settled, min(seq, s.committed)) }
 
-// Left returns the effects that are committed and not settled, event by event.
+// Left returns the effects that are committed and not deleted from the outbox, grouped by event.
 func (s *Store) Left(ctx context.Context) (all []agent.Effects, err error) {
 	rows, err := s.conn.QueryContext(ctx, "SELECT seq, effect FROM _jail_outbox ORDER BY seq, n")
 	if err != nil {

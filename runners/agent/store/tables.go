@@ -1,7 +1,7 @@
 package store
 
-// tables are those that every agent has, the first two jail's own. None has a row id: that halves
-// the size of an empty database. Ids and texts are TEXT, times INTEGER, in seconds since 1970.
+// tables creates the tables of every agent; the first two are for jail only. WITHOUT ROWID halves
+// the size of an empty database. Ids and texts are TEXT, times are INTEGER seconds since 1970.
 var tables = []string{
 	`CREATE TABLE IF NOT EXISTS _jail_checkpoint (id INTEGER PRIMARY KEY NOT NULL, seq INTEGER NOT NULL) WITHOUT ROWID`,
 	`CREATE TABLE IF NOT EXISTS _jail_outbox (seq INTEGER NOT NULL, n INTEGER NOT NULL, effect TEXT NOT NULL, PRIMARY KEY (seq, n)) WITHOUT ROWID`,

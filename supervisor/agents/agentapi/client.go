@@ -20,27 +20,27 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// maxAnswer bounds an answer that is held in memory: an exported memory is the largest.
+// maxAnswer bounds a response body, in bytes. The largest is an exported memory.
 const maxAnswer = 64 << 20
 
-// maxIdle is how many connections are kept for further requests.
+// maxIdle is how many idle connections are kept.
 const maxIdle = 100
 
-// A Client asks one jail-agentd. Errors of its methods are of the type *problem.Error.
+// A Client sends requests to jail-agentd. Its methods return errors of the type *problem.Error.
 type Client struct {
 	http   *http.Client
 	socket string
 }
 
-// Options say where jail-agentd is.
+// Options say how to reach and start jail-agentd.
 type Options struct {
 	Places
-	// Program is that of jail-agentd, to be started if none answers; State is $JAIL_STATE.
+	// Program is the path of jail-agentd, to start it if none answers. State is $JAIL_STATE.
 	Program, State string
 }
 
-// Connect returns a client of the jail-agentd that answers on the socket. If none does it starts
-// one, which ends by itself when nothing is left for it to do; started says so.
+// Connect returns a client of the jail-agentd on the socket. If none answers, it starts one and
+// returns started as true. That one ends by itself when it has nothing left to do.
 func Connect(ctx context.Context, o Options) (c *Client, started bool, err error) {
 	dial := func(ctx context.Context) error {
 		var d net.Dialer
@@ -75,10 +75,10 @@ func Connect(ctx context.Context, o Options) (c *Client, started bool, err error
 	return NewClient(o.Socket), started, nil
 }
 
-// NewClient returns a client of the jail-agentd at a socket.
+// NewClient returns a client for a socket, without connecting.
 func NewClient(socket string) *Client {
 	return &Client{socket: socket, http: &http.Client{Transport: &http.Transport{
-		// Else a caller with many goroutines connects for almost every request.
+		// With the default, callers with many goroutines would reconnect for most requests.
 		MaxIdleConnsPerHost: maxIdle,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
@@ -86,10 +86,10 @@ func NewClient(socket string) *Client {
 		}}}}
 }
 
-// Close ends connections that are not used.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// ask makes a request and returns the body of an answer that is a success.
+// ask sends a request and returns the body of a successful response.
 func (c *Client) ask(ctx context.Context, method, path string, body any) (io.ReadCloser, error) {
 	var text io.Reader
 	if raw, ok := body.([]byte); ok {
@@ -138,7 +138,7 @@ func (c *Client) unanswered(ctx context.Context, err error) error {
 		WithHint("jail agent list starts it anew; what it had taken is not lost")
 }
 
-// call makes a request, and reads its answer into to unless that is nil.
+// call sends a request and decodes the response into to, unless that is nil.
 func (c *Client) call(ctx context.Context, method, path string, body, to any) error {
 	answer, err := c.ask(ctx, method, path, body)
 	if err != nil {
@@ -161,8 +161,7 @@ func (c *Client) call(ctx context.Context, method, path string, body, to any) er
 	return nil
 }
 
-// lines calls f with each line of an answer, of at most most bytes. An empty line says that the daemon
-// is still there.
+// lines calls f with each line of a response, of at most most bytes. Empty lines are keep-alives.
 func (c *Client) lines(ctx context.Context, path string, most int, f func(line []byte) error) error {
 	body, err := c.ask(ctx, http.MethodGet, path, nil)
 	if err != nil {
@@ -186,8 +185,8 @@ func (c *Client) lines(ctx context.Context, path string, most int, f func(line [
 	return nil
 }
 
-// wholeLines is bufio.ScanLines, but for a last line without an end: its answer was cut, and that is the
-// error, not what is wrong with half a line.
+// wholeLines is a bufio.SplitFunc like bufio.ScanLines, except that a last line without a newline
+// is an error: the response was cut.
 func wholeLines(text []byte, atEOF bool) (advance int, line []byte, err error) {
 	if i := bytes.IndexByte(text, '\n'); i >= 0 {
 		return i + 1, text[:i], nil
@@ -198,20 +197,20 @@ func wholeLines(text []byte, atEOF bool) (advance int, line []byte, err error) {
 	return 0, nil, err
 }
 
-// of is the path of a request about one agent.
+// of returns the URL path of a request about one agent.
 func of(name, below string) string { return Path + "/" + url.PathEscape(name) + below }
 
-// Add registers the agent in a directory.
+// Add registers the agent in dir, an absolute path.
 func (c *Client) Add(ctx context.Context, dir string) (a Agent, err error) {
 	return c.AddBranch(ctx, Add{Dir: dir})
 }
 
-// AddBranch is Add, and can begin with the state of another agent.
+// AddBranch registers an agent, which can start with a copy of another agent's state.
 func (c *Client) AddBranch(ctx context.Context, add Add) (a Agent, err error) {
 	return a, c.call(ctx, http.MethodPost, Path, add, &a)
 }
 
-// Spawn puts an agent on a channel.
+// Spawn puts an agent on a channel. See agentapi.Spawn.
 func (c *Client) Spawn(ctx context.Context, name string, s Spawn) (a Agent, err error) {
 	return a, c.call(ctx, http.MethodPost, of(name, "/spawn"), s, &a)
 }
@@ -226,12 +225,12 @@ func (c *Client) Agent(ctx context.Context, name string) (a Agent, err error) {
 	return a, c.call(ctx, http.MethodGet, of(name, ""), nil, &a)
 }
 
-// Status returns one agent without its manifest, its instances with alarms and what they use.
+// Status returns one agent without its manifest. Its instances have alarms and resource usage.
 func (c *Client) Status(ctx context.Context, name string) (a Agent, err error) {
 	return a, c.call(ctx, http.MethodGet, of(name, "/do/status"), nil, &a)
 }
 
-// Delete forgets an agent, with its state.
+// Delete deletes an agent with its state.
 func (c *Client) Delete(ctx context.Context, name string) error {
 	return c.call(ctx, http.MethodDelete, of(name, ""), nil, nil)
 }
@@ -241,7 +240,7 @@ func (c *Client) Send(ctx context.Context, name string, s Send) (sent Sent, err 
 	return sent, c.call(ctx, http.MethodPost, of(name, "/send"), s, &sent)
 }
 
-// Tick wakes an agent as its heartbeat does. Channel may be "" for an agent with one.
+// Tick wakes an agent as its heartbeat does. channel may be empty if the agent has only one.
 func (c *Client) Tick(ctx context.Context, name, channel string) (sent Sent, err error) {
 	return sent, c.call(ctx, http.MethodPost, of(name, "/do/tick")+onChannel(channel), nil, &sent)
 }
@@ -253,8 +252,8 @@ func onChannel(channel string) string {
 	return "?channel=" + url.QueryEscape(channel)
 }
 
-// Log calls f for each publication after a number, oldest first. With follow it goes on until ctx
-// ends.
+// Log calls f for each publication with a number above after, oldest first. With follow it waits
+// for further ones until ctx is done.
 func (c *Client) Log(ctx context.Context, name string, after int64, follow bool,
 	f func(Publication) error) error {
 	query := url.Values{"after": {strconv.FormatInt(after, 10)}}
@@ -275,40 +274,40 @@ func (c *Client) Log(ctx context.Context, name string, after int64, follow bool,
 	return err
 }
 
-// Pause keeps an agent from being woken, Resume ends that, and forgets failures.
+// Pause stops an agent from being woken, until Resume.
 func (c *Client) Pause(ctx context.Context, name string) error {
 	return c.call(ctx, http.MethodPost, of(name, "/pause"), nil, nil)
 }
 
-// Resume ends a pause, and lets an agent that has failed be woken again.
+// Resume allows a paused or failed agent to be woken again, and resets its failures.
 func (c *Client) Resume(ctx context.Context, name string) error {
 	return c.call(ctx, http.MethodPost, of(name, "/resume"), nil, nil)
 }
 
-// Events returns the events that wait, and the dead letters.
+// Events returns the events in the inbox of an agent, and its dead letters.
 func (c *Client) Events(ctx context.Context, name string) (e Events, err error) {
 	return e, c.call(ctx, http.MethodGet, of(name, "/events"), nil, &e)
 }
 
-// Retry delivers a dead letter again. Channel may be "" for an agent with one.
+// Retry delivers a dead letter again. channel may be empty if the agent has only one.
 func (c *Client) Retry(ctx context.Context, name, channel string, seq uint64) (r Retry, err error) {
 	path := of(name, "/events/"+strconv.FormatUint(seq, 10)+"/retry") + onChannel(channel)
 	return r, c.call(ctx, http.MethodPost, path, nil, &r)
 }
 
-// Tables counts the rows of each table of an agent's database, which wakes the agent. Channel may be
-// "" for an agent with one.
+// Tables wakes an agent and returns the number of rows of each table of its database. channel may
+// be empty if the agent has only one.
 func (c *Client) Tables(ctx context.Context, name, channel string) (rows map[string]int64,
 	err error) {
 	return rows, c.call(ctx, http.MethodGet, of(name, "/do/tables")+onChannel(channel), nil, &rows)
 }
 
-// Export returns the memory of an agent. Channel may be "" for an agent with one.
+// Export returns the memory of an agent. channel may be empty if the agent has only one.
 func (c *Client) Export(ctx context.Context, name, channel string) (m json.RawMessage, err error) {
 	return m, c.call(ctx, http.MethodGet, of(name, "/do/memory/export")+onChannel(channel), nil, &m)
 }
 
-// Import merges a memory, as Export returns it, into that of an agent.
+// Import merges a memory, as Export returns it, into the memory of an agent.
 func (c *Client) Import(ctx context.Context, name, channel string, memory []byte) error {
 	return c.call(ctx, http.MethodPost, of(name, "/do/memory/import")+onChannel(channel), memory,
 		nil)

@@ -7,42 +7,42 @@ import (
 	"net/url"
 )
 
-// A Gatekeeper is what agents and people are told of a gatekeeper.
+// A Gatekeeper is the description of a gatekeeper for agents and people.
 type Gatekeeper struct {
 	Name string `json:"name"`
 	// Kind is sqlite or openapi.
 	Kind  string `json:"kind"`
 	About string `json:"about,omitempty"`
-	// Resource is a file, or the URL of an API.
+	// Resource is the path of a file, or the URL of an API.
 	Resource string `json:"resource"`
-	// Reads are answered at once, Actions after an approval.
+	// Reads are methods that are answered at once. Actions need an approval.
 	Reads   []GateMethod `json:"reads"`
 	Actions []GateMethod `json:"actions"`
-	// Tables are those of a SQLite file.
+	// Tables are the tables of a SQLite file.
 	Tables []GateTable `json:"tables,omitempty"`
-	// Problem says why the resource cannot be described.
+	// Problem is the reason if the resource cannot be described.
 	Problem string `json:"problem,omitempty"`
 }
 
-// A GateMethod is something that a gatekeeper does.
+// A GateMethod is a read or an action of a gatekeeper.
 type GateMethod struct {
 	Name  string `json:"name"`
 	About string `json:"about,omitempty"`
-	// Args describes the arguments, an example of them or a list of parameters.
+	// Args is an example of the arguments or a list of parameters.
 	Args json.RawMessage `json:"args,omitempty"`
-	// Reversible says of an action whether it can be undone.
+	// Reversible says whether an action can be undone.
 	Reversible bool `json:"reversible,omitempty"`
 }
 
-// A GateTable is one of a SQLite file.
+// A GateTable is a table or view of a SQLite file.
 type GateTable struct {
 	Name string `json:"name"`
-	// View says that its rows can only be read.
+	// View says that the rows are read-only.
 	View    bool         `json:"view,omitempty"`
 	Columns []GateColumn `json:"columns"`
 }
 
-// A GateColumn is one of a table.
+// A GateColumn is a column of a table.
 type GateColumn struct {
 	Name string `json:"name"`
 	Type string `json:"type,omitempty"`
@@ -52,7 +52,7 @@ type GateColumn struct {
 	Computed bool `json:"computed,omitempty"`
 }
 
-// A GateProposed is an action on the queue.
+// A GateProposed is a proposed action in the approval queue.
 type GateProposed struct {
 	ID         string          `json:"id"`
 	State      string          `json:"state"`
@@ -70,17 +70,17 @@ func gatekeeper(name, below string) string {
 	return GatekeepersPath + "/" + url.PathEscape(name) + below
 }
 
-// Gatekeeper describes one.
+// Gatekeeper returns the description of one gatekeeper.
 func (c *Client) Gatekeeper(ctx context.Context, name string) (d Gatekeeper, err error) {
 	return d, c.call(ctx, http.MethodGet, gatekeeper(name, ""), nil, &d)
 }
 
-// GateRead reads.
+// GateRead calls a read of a gatekeeper and returns its result.
 func (c *Client) GateRead(ctx context.Context, name string, g Gate) (out json.RawMessage, err error) {
 	return out, c.call(ctx, http.MethodPost, gatekeeper(name, "/read"), g, &out)
 }
 
-// GatePropose proposes an action.
+// GatePropose proposes an action of a gatekeeper.
 func (c *Client) GatePropose(ctx context.Context, name string, g Gate) (p GateProposed, err error) {
 	return p, c.call(ctx, http.MethodPost, gatekeeper(name, "/propose"), g, &p)
 }

@@ -1,5 +1,5 @@
-// Package agentapi is what clients and jail-agentd say to each other: JSON over HTTP on a Unix
-// socket, and on loopback with a token. docs/agents/http.md describes the requests.
+// Package agentapi has the messages between jail-agentd and its clients, and a client: JSON over
+// HTTP on a Unix socket, and on loopback with a token. docs/agents/http.md describes the requests.
 package agentapi
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Path is where the requests about all agents go. Those about one agent go to Path/NAME and below.
+// Path is the URL path of requests about all agents. Those about one agent go to Path/NAME.
 const Path = "/api/agents"
 
 // States of an instance.
@@ -25,87 +25,88 @@ const (
 	Available = "available"
 )
 
-// An Add asks for the agent in a directory: POST Path.
+// An Add is a request to register the agent in a directory: POST Path.
 type Add struct {
 	// Dir is an absolute path.
 	Dir string `json:"dir"`
-	// StateOf is another agent, which sleeps: this one is new, and begins with a copy of its
-	// database. Channel chooses among its instances; its first channel if missing.
+	// StateOf names a sleeping agent. The new agent starts with a copy of its database. Channel
+	// selects the instance to copy; if missing, the first channel.
 	StateOf string `json:"state_of,omitempty"`
 	Channel string `json:"channel,omitempty"`
 }
 
-// A Spawn puts an agent on a channel: POST Path/NAME/spawn. Of an agent with a manifest the handle and
-// the config are those of the manifest, and the channel is one of its channels.
+// A Spawn is a request to put an agent on a channel: POST Path/NAME/spawn. For an agent with a
+// manifest, handle and config must be the manifest's, and the channel one of its channels.
 type Spawn struct {
-	// Channel is main if missing, and of an agent with a manifest the first of its channels.
+	// Channel defaults to main or, for an agent with a manifest, to its first channel.
 	Channel string          `json:"channel,omitempty"`
 	Handle  string          `json:"handle,omitempty"`
 	Config  json.RawMessage `json:"config,omitempty"`
 }
 
-// An Agent is one that is registered: GET Path lists them, GET Path/NAME shows one.
+// An Agent is a registered or built-in agent: GET Path lists them, GET Path/NAME shows one.
 type Agent struct {
 	Name string `json:"name"`
 	// ID is agent:USER:NAME.
 	ID string `json:"id"`
-	// State is that of the instance that needs the most attention: failed before active before
-	// dormant.
+	// State is the state of the instance that needs the most attention: failed before active
+	// before dormant.
 	State  string `json:"state"`
 	Paused bool   `json:"paused,omitempty"`
-	// Builtin says that the agent is a part of jail. About is what it does.
+	// Builtin says that the agent is built in. About describes it.
 	Builtin bool   `json:"builtin,omitempty"`
 	About   string `json:"about,omitempty"`
-	// Runtime is sandboxed, or host for an agent in no jail, which has the rights of its user.
+	// Runtime is sandboxed or, for an agent without a jail that has the rights of its user, host.
 	Runtime string `json:"runtime,omitempty"`
-	// Dir holds the agent's files.
+	// Dir is the directory of the agent's files.
 	Dir    string    `json:"dir"`
 	Digest string    `json:"digest"`
 	Added  time.Time `json:"added,omitzero"`
-	// Problem says why the files in Dir are no agent that can run.
+	// Problem is the reason if the agent in Dir cannot run.
 	Problem   string     `json:"problem,omitempty"`
 	Instances []Instance `json:"instances"`
 	Tokens    Tokens     `json:"tokens,omitzero"`
-	// Manifest is that of the agent; lists leave it out.
+	// Manifest is the agent's manifest. Lists leave it out.
 	Manifest json.RawMessage `json:"manifest,omitempty"`
 }
 
-// Tokens of models are those of the current day (UTC).
+// Tokens are the model tokens that an agent used today (UTC).
 type Tokens struct {
 	Input  int64 `json:"input"`
 	Output int64 `json:"output"`
-	// Limit is tokens_day of the manifest, 0 for none.
+	// Limit is tokens_day of the manifest, 0 for no limit.
 	Limit int64 `json:"limit,omitempty"`
 }
 
-// An Instance is one agent on one channel.
+// An Instance is an agent on one channel, or a facet.
 type Instance struct {
 	Instance string `json:"instance"`
 	Agent    string `json:"agent"`
 	Channel  string `json:"channel"`
-	// Facet names a facet, after those that it stands in and with slashes between the names.
+	// Facet is the path of a facet: the names of its parent facets and its own, separated by
+	// slashes.
 	Facet  string `json:"facet,omitempty"`
 	State  string `json:"state"`
 	Paused bool   `json:"paused,omitempty"`
-	// Failures counts those in a row; the instance is not woken again before NotBefore.
+	// Failures is the number of consecutive failures. The instance is not woken before NotBefore.
 	Failures  int       `json:"failures,omitempty"`
 	NotBefore time.Time `json:"not_before,omitzero"`
-	// Committed is the number of the last event that is committed.
+	// Committed is the number of the last committed event.
 	Committed    uint64 `json:"committed"`
 	Waiting      int    `json:"waiting"`
 	WaitingBytes int64  `json:"waiting_bytes"`
 	Dead         int    `json:"dead,omitempty"`
-	// Note is what the agent says of itself, a JSON value; Error is why it failed.
+	// Note is the agent's text about itself. Error is the reason of a failure.
 	Note    string    `json:"note,omitempty"`
 	Error   string    `json:"error,omitempty"`
 	Changed time.Time `json:"changed,omitzero"`
 	Alarms  []Alarm   `json:"alarms,omitempty"`
-	// Memory (bytes) and CPUMS are those of the jail of an awake instance.
+	// Memory (bytes) and CPUMS are the resource usage of an awake instance.
 	Memory int64 `json:"memory,omitempty"`
 	CPUMS  int64 `json:"cpu_ms,omitempty"`
 }
 
-// An Alarm is one that is set. Name is empty for the heartbeat.
+// An Alarm is a pending alarm of an instance. Name is empty for the heartbeat.
 type Alarm struct {
 	Name    string          `json:"name"`
 	At      time.Time       `json:"at,omitzero"`
@@ -114,52 +115,52 @@ type Alarm struct {
 	Pending uint64          `json:"pending,omitempty"`
 }
 
-// A Send is an event for an agent: POST Path/NAME/send.
+// A Send is a request to send an event to an agent: POST Path/NAME/send.
 type Send struct {
-	// Content is any JSON value: the event's data.
+	// Content is the event's data, any JSON value.
 	Content json.RawMessage `json:"content"`
-	// Channel may be left out of an agent with one channel.
+	// Channel may be empty if the agent has only one.
 	Channel string `json:"channel,omitempty"`
-	// Type is message if it is left out: a mention if the content names the handle of the agent.
+	// Type is the event's type. The default is message, or mention if the content has the handle.
 	Type    string `json:"type,omitempty"`
 	ReplyTo string `json:"reply_to,omitempty"`
-	// ID makes the event unique: what is sent twice is delivered once.
+	// ID makes the event unique: events with the same ID are delivered once.
 	ID string `json:"id,omitempty"`
-	// WaitMS is how long the answer waits for the event to be committed or dead, at most MaxWait.
+	// WaitMS is how long the response waits until the event is committed or dead, at most MaxWait.
 	WaitMS int64 `json:"wait_ms,omitempty"`
 }
 
-// MaxWait bounds how long an answer waits.
+// MaxWait bounds Send.WaitMS.
 const MaxWait = 10 * time.Minute
 
-// What became of an event that was sent.
+// States of a sent event.
 const (
 	Waiting   = "waiting"
 	Committed = "committed"
 	Dead      = "dead"
 )
 
-// Sent answers a Send. The event is durable.
+// Sent is the response to a Send. The event is durable.
 type Sent struct {
 	ID       string `json:"id"`
 	Seq      uint64 `json:"seq"`
 	Instance string `json:"instance"`
 	Channel  string `json:"channel"`
 	State    string `json:"state"`
-	// Published is what the agent sent while it worked on the event, if that is committed.
+	// Published are the messages that the agent sent for the event, if the event is committed.
 	Published []Publication `json:"published,omitempty"`
-	// Error is why the last attempt failed, if one did.
+	// Error is the reason of the last failed attempt, if any.
 	Error string `json:"error,omitempty"`
 }
 
-// A Publication is a message that an agent sent: GET Path/NAME/log?after=N&follow=1 has them, each as
-// a line of JSON, oldest first. Without follow the answer ends with the last one.
+// A Publication is a message or log line of an agent. GET Path/NAME/log?after=N&follow=1 returns
+// them as JSON Lines, oldest first. Without follow the response ends with the last one.
 type Publication struct {
 	// N orders all publications.
 	N       int64     `json:"n"`
 	Time    time.Time `json:"time"`
 	Channel string    `json:"channel"`
-	// To is the agent that a direct message is for.
+	// To is the receiver of a direct message.
 	To string `json:"to,omitempty"`
 	// Kind is new, update or complete.
 	Kind    string          `json:"kind"`
@@ -169,14 +170,14 @@ type Publication struct {
 	Data    json.RawMessage `json:"data,omitempty"`
 }
 
-// Events are those that an agent has not committed: GET Path/NAME/events. Of each list the first
-// 1,000 are there.
+// Events are an agent's waiting events and dead letters, at most 1,000 of each: GET
+// Path/NAME/events.
 type Events struct {
 	Waiting []Event `json:"waiting"`
 	Dead    []Event `json:"dead"`
 }
 
-// An Event waits, or is a dead letter: then Died and Reason are set.
+// An Event is a waiting event or a dead letter. Died and Reason are set only for a dead letter.
 type Event struct {
 	agent.Event
 	Instance string    `json:"instance"`
@@ -184,29 +185,28 @@ type Event struct {
 	Reason   string    `json:"reason,omitempty"`
 }
 
-// A Retry answers POST Path/NAME/events/SEQ/retry, which delivers a dead letter again under a new
-// number.
+// A Retry is the response to POST Path/NAME/events/SEQ/retry, for a dead letter.
 type Retry struct {
 	Seq uint64 `json:"seq"`
 }
 
-// GatekeepersPath is where the requests about gatekeepers go: GET lists them, GET with /NAME shows
-// one, POST to /NAME/read reads, and POST to /NAME/propose proposes an action.
+// GatekeepersPath is the URL path of requests about gatekeepers: GET lists them, GET with /NAME
+// shows one, POST to /NAME/read reads, and POST to /NAME/propose proposes an action.
 const GatekeepersPath = "/api/gatekeepers"
 
-// A Gate is a read or an action of a gatekeeper.
+// A Gate is a request for a read or an action of a gatekeeper.
 type Gate struct {
-	// Method is one of the reads, or of the actions.
+	// Method is the name of a read or an action.
 	Method string `json:"method"`
-	// Args are an object.
+	// Args is a JSON object.
 	Args json.RawMessage `json:"args,omitempty"`
-	// Words say to people why an action is proposed.
+	// Words is the reason for a proposed action, for people.
 	Words string `json:"words,omitempty"`
-	// ID makes a proposal unique: what is proposed twice is proposed once.
+	// ID makes a proposal unique: proposals with the same ID are one.
 	ID string `json:"id,omitempty"`
 }
 
-// A Problem is the body of every answer that is no success.
+// A Problem is the body of every error response.
 type Problem struct {
 	Error *problem.Error `json:"error"`
 }

@@ -7,22 +7,22 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/config"
 )
 
-// Places say where the agents of a user are. Every path is absolute.
+// Places are the files and directories of a user's agents. Every path is absolute.
 type Places struct {
-	// Socket is where jail-agentd listens.
+	// Socket is the Unix socket of jail-agentd.
 	Socket string
-	// Folder has a directory for each agent, with its files.
+	// Folder is the directory that has a directory of files for each agent.
 	Folder string
-	// Models is the file of the models that jail agent chat may ask.
+	// Models is the path of models.toml.
 	Models string
-	// Gatekeepers is the file of the gatekeepers of the owner's resources.
+	// Gatekeepers is the path of gatekeepers.toml.
 	Gatekeepers string
-	// State holds the database of jail-agentd, and those of the agents.
+	// State is the directory of the databases of jail-agentd and the agents.
 	State string
 }
 
-// PlacesOf returns those of the caller: below $JAIL_STATE if that is set, those of the system for
-// root, else those of the user.
+// PlacesOf returns the Places of the caller: below $JAIL_STATE if it is set, system directories for
+// root, else directories of the user.
 func PlacesOf(getenv func(string) string) Places {
 	if dir := getenv("JAIL_STATE"); dir != "" {
 		if abs, err := filepath.Abs(dir); err == nil {
@@ -44,5 +44,5 @@ func placesIn(run, settings, state string) Places {
 		Gatekeepers: filepath.Join(settings, "gatekeepers.toml")}
 }
 
-// Program returns the path of jail-agentd that belongs to the program at exe.
+// Program returns the path of jail-agentd: in the directory of the program exe.
 func Program(exe string) string { return filepath.Join(filepath.Dir(exe), "jail-agentd") }

@@ -10,7 +10,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/transcript"
 )
 
-// SessionsPath is where the sessions of the tool loop are.
+// SessionsPath is the URL path of requests about sessions of the tool loop.
 //
 //	GET    SessionsPath            lists them
 //	POST   SessionsPath/ID/events  adds an array of events; the event 1 begins the session
@@ -20,8 +20,7 @@ const SessionsPath = "/api/sessions"
 
 func session(id, below string) string { return SessionsPath + "/" + url.PathEscape(id) + below }
 
-// Append keeps events of a session, all or none. When it returns, they are on the disk. It may be
-// repeated when it failed.
+// Append stores events of a session durably, all or none. It may be repeated after an error.
 func (c *Client) Append(ctx context.Context, events ...transcript.Event) error {
 	return c.call(ctx, http.MethodPost, session(events[0].SessionID, "/events"), events, nil)
 }
@@ -48,16 +47,16 @@ func (c *Client) DeleteSession(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, session(id, ""), nil, nil)
 }
 
-// A Keeper keeps events at a jail-agentd that may have ended meanwhile: one that nobody asks ends,
-// and the next one is started.
+// A Keeper stores events at jail-agentd, and connects again if that has ended meanwhile: an idle
+// jail-agentd ends by itself.
 type Keeper struct {
 	Options
 	client *Client
 }
 
-// Append is that of a Client.
+// Append stores events as Client.Append does.
 func (k *Keeper) Append(ctx context.Context, events ...transcript.Event) (err error) {
-	// An event is kept once, however often it is sent.
+	// A repeated event is stored once, so a retry is safe.
 	for again := false; ; again = true {
 		if k.client == nil {
 			if k.client, _, err = Connect(ctx, k.Options); err != nil {
@@ -72,7 +71,7 @@ func (k *Keeper) Append(ctx context.Context, events ...transcript.Event) (err er
 	}
 }
 
-// Close ends the connections.
+// Close closes the connections.
 func (k *Keeper) Close() {
 	if k.client != nil {
 		k.client.Close()

@@ -1,9 +1,9 @@
-// Package builtin has the agents that are a part of jail. They run outside of any jail, with all
-// rights of their user, so none is found by looking at files: this table is all there are, and no
-// agent of a user can have one of their names.
+// Package builtin has the table of built-in agents. They run without a jail, with all rights of
+// their user, so they are never loaded from files, and no agent of a user can have one of their
+// names.
 //
-// A built-in agent passes a message on to a coding agent that its user has installed, as if the user
-// had typed it, and sends the answer. It is on a channel only when its user has put it there.
+// A built-in agent passes a message to a coding agent that its user has installed, as if the user
+// had typed it, and sends the answer. It is on a channel only if its user has put it there.
 package builtin
 
 import (
@@ -19,29 +19,29 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 )
 
-// An Agent is one that is a part of jail.
+// An Agent is a built-in agent.
 type Agent struct {
 	Name  string
 	About string
-	// Program is the name of the program that answers, which the PATH has.
+	// Program is the name of the program that answers, looked up in PATH.
 	Program string
-	// handle is its name in messages, unless its user gives it another.
+	// handle is the agent's default name in messages.
 	handle string
-	// args are those of the program for one message, which is its standard input. session is the
-	// conversation to go on with, empty for a new one; more are those of its user.
+	// args returns the program's arguments for one message, which is its standard input. session is
+	// the conversation to continue, empty for a new one; more are arguments that the user has set.
 	args func(session string, more []string) []string
-	// read takes a line of the program's output.
+	// read parses a line of the program's output into to.
 	read func(line []byte, to *Answer) error
 }
 
-// An Answer is what a program says to one message.
+// An Answer is a program's answer to one message.
 type Answer struct {
 	Text string
-	// Session names the conversation.
+	// Session is the program's id of the conversation.
 	Session string
-	// Tokens are those that the model used.
+	// Tokens is the number of tokens that the model used.
 	Tokens int64
-	// Failure is why there is no answer, in the program's words.
+	// Failure is the program's reason if there is no answer.
 	Failure string
 }
 
@@ -67,7 +67,7 @@ var all = []Agent{
 		handle:  "codex",
 		args: func(session string, more []string) []string {
 			args := append([]string{"exec"}, more...)
-			// What Codex may do is decided by its sandbox, in a repository and outside of one.
+			// Codex's own sandbox decides what it may do, inside and outside of a repository.
 			args = append(args, "--json", "--skip-git-repo-check")
 			if session != "" {
 				args = append(args, "resume", session)
@@ -81,7 +81,7 @@ var all = []Agent{
 // All returns the built-in agents.
 func All() []Agent { return slices.Clone(all) }
 
-// Find returns the built-in agent of a name.
+// Find returns the built-in agent with this name, and whether there is one.
 func Find(name string) (Agent, bool) {
 	for _, a := range all {
 		if a.Name == name {
@@ -91,31 +91,31 @@ func Find(name string) (Agent, bool) {
 	return Agent{}, false
 }
 
-// A Place is a channel that a built-in agent was put on by its user.
+// A Place holds the settings of a built-in agent on one channel.
 type Place struct {
-	// Handle is its name in messages on the channel; empty: its usual one.
+	// Handle is the agent's name in messages on the channel. Empty means the default.
 	Handle string `json:"handle,omitempty"`
-	// Config is a Config; empty: nothing is set.
+	// Config is a Config as JSON, or empty.
 	Config json.RawMessage `json:"config,omitempty"`
 }
 
-// A Config is what the user of a built-in agent sets.
+// A Config is the user's settings of a built-in agent.
 type Config struct {
-	// Program is the path of the program, in place of what the PATH has.
+	// Program is the path of the program, instead of a lookup in PATH.
 	Program string `json:"program,omitempty"`
 	// Args are further arguments of the program.
 	Args []string `json:"args,omitempty"`
-	// Dir is where the program works; empty: the home directory.
+	// Dir is the program's working directory. Empty means the home directory.
 	Dir string `json:"dir,omitempty"`
-	// Agents are the names of agents whose messages it answers, too, if they are for it: each of
-	// them can have done whatever the program does for a message.
+	// Agents are the names of agents whose mentions and direct messages it answers, too. Each of
+	// them can make the program do anything that a message can.
 	Agents []string `json:"agents,omitempty"`
 }
 
 // maxConfig bounds the JSON of a Config, in bytes.
 const maxConfig = 64 << 10
 
-// ParseConfig reads a Config, strictly.
+// ParseConfig decodes a Config, strictly.
 func ParseConfig(text []byte) (c Config, err error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return c, nil
@@ -139,7 +139,7 @@ func ParseConfig(text []byte) (c Config, err error) {
 	return c, nil
 }
 
-// CheckPlace returns what is wrong with a place on a channel.
+// CheckPlace returns an error if the channel or the place is not valid.
 func CheckPlace(channel string, p Place) error {
 	if err := manifest.CheckChannel(channel); err != nil {
 		return fmt.Errorf("channel: %w", err)
@@ -151,16 +151,15 @@ func CheckPlace(channel string, p Place) error {
 	return err
 }
 
-// How a built-in agent is delivered to. One message is one run of a program, which is not to be
-// repeated by itself: it may have done half of its work.
+// Delivery settings of built-in agents. A message is one run of a program. It is not retried, since
+// the program may have done half of its work.
 const (
 	storage  = 64 << 20
 	idle     = 30 * time.Second
 	deadline = time.Hour
 )
 
-// Manifest returns what the agent is, on the channels that its user has put it on, as seen from one
-// of them.
+// Manifest returns the manifest of the agent for these places, with the settings of one channel.
 func (a Agent) Manifest(places map[string]Place, channel string) manifest.Manifest {
 	here := places[channel]
 	config := here.Config
@@ -174,7 +173,7 @@ func (a Agent) Manifest(places map[string]Place, channel string) manifest.Manife
 		Wake:         manifest.Wake{Idle: idle, Deadline: deadline, Batch: 1}}
 }
 
-// HandleAt returns the agent's name in messages at a place.
+// HandleAt returns the agent's name in messages at a place, the default if the place sets none.
 func (a Agent) HandleAt(p Place) string {
 	if p.Handle != "" {
 		return p.Handle
@@ -182,10 +181,11 @@ func (a Agent) HandleAt(p Place) string {
 	return a.handle
 }
 
-// Args are the arguments of the agent's program for one message.
+// Args returns the arguments of the agent's program for one message. session is the conversation to
+// continue, empty for a new one.
 func (a Agent) Args(session string, c Config) []string { return a.args(session, c.Args) }
 
-// Read takes a line of the program's output. What is of no use for the answer is left out.
+// Read parses a line of the program's output into to. It ignores lines of no use.
 func (a Agent) Read(line []byte, to *Answer) error {
 	if line = bytes.TrimSpace(line); len(line) == 0 {
 		return nil
@@ -193,7 +193,7 @@ func (a Agent) Read(line []byte, to *Answer) error {
 	return a.read(line, to)
 }
 
-// readClaude reads the one object that Claude Code prints.
+// readClaude parses the JSON object that Claude Code prints.
 func readClaude(line []byte, to *Answer) error {
 	var said struct {
 		Type      string   `json:"type"`
@@ -232,7 +232,7 @@ func readClaude(line []byte, to *Answer) error {
 	return nil
 }
 
-// readCodex reads the events that Codex prints.
+// readCodex parses an event that Codex prints.
 func readCodex(line []byte, to *Answer) error {
 	var said struct {
 		Type     string `json:"type"`
@@ -258,7 +258,7 @@ func readCodex(line []byte, to *Answer) error {
 		to.Session = said.ThreadID
 	case "item.completed":
 		if said.Item.Type == "agent_message" {
-			// The last one is the answer.
+			// The last message is the answer.
 			to.Text = said.Item.Text
 		}
 	case "turn.completed":

@@ -22,24 +22,25 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/calm"
 )
 
-// Argument makes the program of jail-agentd the process of an agent: see [Main].
+// Argument is the argument with which the program of jail-agentd runs [Main], the process of an
+// agent.
 const Argument = "--agent-with-rights-of-its-user"
 
-// maxSaid is how much of an agent's standard error is kept, its end.
+// maxSaid is how many bytes of the end of an agent's standard error are kept.
 const maxSaid = 2 << 10
 
-// Jails runs agents that have the rights of their user, and leaves all others to the Jails of jails.
+// Jails runs agents with the rights of their user itself, and all others by the embedded Jails.
 type Jails struct {
 	// Jailed runs the agents that are in jails.
 	agents.Jails
-	// Program is that of jail-agentd.
+	// Program is the path of the program of jail-agentd.
 	Program string
 
-	// groups are the process groups of the agents that are awake, by their instances.
+	// groups are the process groups of awake agents, by instance.
 	groups sync.Map
 }
 
-// Run starts an agent as a process of its user, or in a jail.
+// Run runs an agent as a process of its user or, if its manifest does not say host, in a jail.
 func (j *Jails) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agents.End, error) {
 	if !l.Manifest.OnHost() {
 		return j.Jails.Run(ctx, l, o)
@@ -67,7 +68,7 @@ func (j *Jails) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	cmd := exec.Command(j.Program, Argument)
 	cmd.Dir, cmd.Stderr = "/", said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// What the agent leaves behind may hold its standard error.
+	// A process that the agent leaves behind may keep standard error open.
 	cmd.WaitDelay = time.Second
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -82,17 +83,17 @@ func (j *Jails) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	}
 	j.groups.Store(l.Instance, cmd.Process.Pid)
 	defer j.groups.Delete(l.Instance)
-	// There may be no process left to kill.
+	// Ignore the error if no process is left.
 	kill := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	stop := context.AfterFunc(ctx, kill)
 	go func() {
-		// The end of the process ends this; the reader of its output notices that.
+		// The copy ends with the process, whose end the reader of its output notices.
 		_, _ = io.Copy(in, io.MultiReader(&first, o.In))
 		in.Close()
 	}()
 	_, copied := io.Copy(o.Out, out)
-	// Its output has ended, so it has, too, and what it started ends with it. The number of the
-	// group stays in use until Wait.
+	// Its output has ended, so the process has, too: kill the processes that it started. The group
+	// id stays in use until Wait.
 	ended := stop()
 	kill()
 	err = cmd.Wait()
@@ -112,7 +113,7 @@ func (j *Jails) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	return end, errors.Join(copied, err)
 }
 
-// Usage returns what the agents that are awake use, those in jails and others.
+// Usage returns the resource usage of all awake agents, in jails and others, by instance.
 func (j *Jails) Usage(ctx context.Context) (map[string]agents.Usage, error) {
 	used, err := j.Jails.Usage(ctx)
 	if used == nil {
@@ -125,7 +126,7 @@ func (j *Jails) Usage(ctx context.Context) (map[string]agents.Usage, error) {
 	if len(of) == 0 {
 		return used, err
 	}
-	// The only error is that of a malformed pattern.
+	// The only possible error is a malformed pattern.
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, stat := range stats {
 		group, u, ok := usageIn(stat)
@@ -137,14 +138,14 @@ func (j *Jails) Usage(ctx context.Context) (map[string]agents.Usage, error) {
 	return used, err
 }
 
-// usageIn returns the group of a process and what the process uses: proc_pid_stat(5). The process
-// may have ended.
+// usageIn reads the process group and usage of a process from its stat file: proc_pid_stat(5). ok
+// is false if the process has ended.
 func usageIn(stat string) (group int, u agents.Usage, ok bool) {
 	text, err := os.ReadFile(stat)
 	if err != nil {
 		return 0, u, false
 	}
-	// The name before may have spaces; behind it are the fields from the third on.
+	// The name may have spaces. The fields after it start with the third.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 22 {
 		return 0, u, false

@@ -16,14 +16,14 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents"
 )
 
-// maxStreams are how many connections the program has at one time.
+// maxStreams is how many connections the program may have at a time.
 const maxStreams = 16
 
-// fd is the number of the listener's descriptor in the program.
+// fd is the file descriptor of the listener in the program.
 const fd = 3
 
-// native runs an agent of the host's folder: a program that speaks HTTP over connections that it
-// accepts on a listener of its own.
+// native runs the program of an agent of the host's folder and serves its calls as HTTP. The
+// program accepts connections on the listener fd. native returns the program's exit code.
 func native(h *host.Host, l agents.Launch, wake agent.Wake) (code int, err error) {
 	s, err := newStreams(l.State)
 	if err != nil {
@@ -31,7 +31,7 @@ func native(h *host.Host, l agents.Launch, wake agent.Wake) (code int, err error
 	}
 	defer s.Close()
 	server := &http.Server{Handler: h, ConnState: s.changed}
-	// It serves until the streams are closed.
+	// The server runs until the streams are closed.
 	go func() { _ = server.Serve(s) }()
 	name := l.Manifest.Native[0]
 	if local := filepath.Join(l.Dir, name); filepath.IsLocal(name) {
@@ -57,19 +57,19 @@ func native(h *host.Host, l agents.Launch, wake agent.Wake) (code int, err error
 	return 0, err
 }
 
-// streams are connections that the program accepts on its listener: a net.Listener, each of whose
-// connections waits there until the program wants one more.
+// streams is a net.Listener for the server: Accept connects to the program's listener. Each
+// connection waits there until the program accepts it.
 type streams struct {
 	listener *os.File
 	path     string
-	// free has a token for each connection that may be made.
+	// free is a semaphore with a token for each connection that may be made.
 	free   chan struct{}
 	closed chan struct{}
-	// closeRoot closes the directory.
+	// closeRoot closes the directory of the socket.
 	closeRoot func() error
 }
 
-// newStreams makes the listener in the directory of the agent's database, which is its user's alone.
+// newStreams creates the listener in dir, which only the agent's user can access.
 func newStreams(dir string) (*streams, error) {
 	root, err := os.Open(dir)
 	if err != nil {
@@ -80,7 +80,7 @@ func newStreams(dir string) (*streams, error) {
 	for range maxStreams {
 		s.free <- struct{}{}
 	}
-	// That of a run before.
+	// Remove the socket of an earlier run.
 	if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -93,12 +93,12 @@ func newStreams(dir string) (*streams, error) {
 	if s.listener, err = l.File(); err != nil {
 		return nil, err
 	}
-	// The descriptor of the directory is a part of the path.
+	// The path contains the descriptor of the directory, which must stay open.
 	s.closeRoot = root.Close
 	return s, nil
 }
 
-// Accept makes the next connection.
+// Accept makes a new connection to the program's listener, when one is free.
 func (s *streams) Accept() (net.Conn, error) {
 	select {
 	case <-s.free:
@@ -108,18 +108,18 @@ func (s *streams) Accept() (net.Conn, error) {
 	}
 }
 
-// changed takes a connection that has ended.
+// changed frees a connection that has ended.
 func (s *streams) changed(_ net.Conn, state http.ConnState) {
 	if state == http.StateClosed {
 		s.free <- struct{}{}
 	}
 }
 
-// Close ends Accept.
+// Close closes the listener and ends Accept.
 func (s *streams) Close() error {
 	close(s.closed)
 	return errors.Join(s.listener.Close(), s.closeRoot())
 }
 
-// Addr returns an address that says nothing.
+// Addr returns an empty address, for net.Listener.
 func (s *streams) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }

@@ -17,18 +17,19 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/builtin"
 )
 
-// A guest works on events: what an agent in a jail is by the library of its language.
+// A guest handles events, as an agent in a jail does with the library of its language.
 type guest interface {
-	// OnWake is called first, with the reason.
+	// OnWake is called first, with the reason for waking.
 	OnWake(reason string) error
-	// OnEvent is called for each event, one at a time and in order. With an error nothing of the
-	// event is committed.
+	// OnEvent is called for each event, one at a time and in order. If it returns an error, the
+	// event is rolled back.
 	OnEvent(ctx context.Context, e agent.Event) error
 	// OnSleep is called last.
 	OnSleep() error
 }
 
-// Main is the process of an agent. Its standard streams are those of [Jails.Run].
+// Main runs the process of an agent and returns its exit code. [Jails.Run] has its standard
+// streams.
 func Main() int {
 	code, err := process()
 	if err != nil {
@@ -40,7 +41,7 @@ func Main() int {
 
 func process() (code int, err error) {
 	var l agents.Launch
-	// In one frame, of which nothing is read too much: the rest is for the host.
+	// Read the first frame and no byte more: the rest is for the host.
 	if err := agent.NewReader(oneByte{os.Stdin}).Read(&l); err != nil {
 		return 1, fmt.Errorf("what is to run: %w", err)
 	}
@@ -67,7 +68,7 @@ func process() (code int, err error) {
 	return code, errors.Join(err, h.Close(h.Asleep() && code == 0 && err == nil, why))
 }
 
-// exit ends the process and all that the agent has started.
+// exit ends the process and kills all processes that the agent has started.
 func exit(code int) {
 	if pid := os.Getpid(); pid == syscall.Getpgrp() {
 		_ = syscall.Kill(-pid, syscall.SIGKILL)
@@ -75,12 +76,12 @@ func exit(code int) {
 	os.Exit(code)
 }
 
-// oneByte reads no more than a reader asks for.
+// oneByte reads one byte at a time, so that no buffer reads ahead.
 type oneByte struct{ f *os.File }
 
 func (r oneByte) Read(p []byte) (int, error) { return r.f.Read(p[:min(len(p), 1)]) }
 
-// serve gives a guest its events until it is to sleep.
+// serve calls the guest for each event until it has to sleep.
 func serve(h *host.Host, g guest, deadline time.Duration) error {
 	b := bindings{h}
 	for {
@@ -97,13 +98,13 @@ func serve(h *host.Host, g guest, deadline time.Duration) error {
 				method, seq["message"] = "fail", err.Error()
 			}
 			if err := b.call(agent.Host, method, seq, nil); err != nil {
-				// The host has said it.
+				// The host has reported the error.
 				continue
 			}
 		case h.Asleep():
 			return g.OnSleep()
 		case next.Type == "sleep":
-			// After a failure.
+			// An event has failed: end without OnSleep.
 			return nil
 		}
 	}
@@ -115,10 +116,10 @@ func inTime(g guest, e agent.Event, deadline time.Duration) error {
 	return g.OnEvent(ctx, e)
 }
 
-// bindings are the calls of a guest that is a part of this process.
+// bindings makes calls to the host for a guest in this process.
 type bindings struct{ h *host.Host }
 
-// call calls a method of a binding, and reads its result unless that is nil.
+// call calls a method of a binding and decodes its result into result, unless that is nil.
 func (b bindings) call(binding, method string, params, result any) error {
 	text, err := json.Marshal(params)
 	if err != nil {
@@ -145,7 +146,7 @@ func (b bindings) call(binding, method string, params, result any) error {
 	return json.Unmarshal(said.Result, result)
 }
 
-// run executes a statement.
+// run executes an SQL statement in the agent's database.
 func (b bindings) run(sql string, params ...any) error {
 	if params == nil {
 		params = []any{}

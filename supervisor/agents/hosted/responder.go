@@ -26,25 +26,25 @@ import (
 const (
 	// maxLine bounds a line of a program's output, in bytes.
 	maxLine = 16 << 20
-	// maxText bounds what is sent of an answer, in bytes: it goes into one event.
+	// maxText bounds the text of an answer, in bytes: it must fit into one event.
 	maxText = agent.MaxEvent / 2
 	// owner is the source of events that the user of an agent sends.
 	owner = "user"
-	// newConversation is a message that ends the conversation.
+	// newConversation is the message with which a user starts a new conversation.
 	newConversation = "/new"
 )
 
-// A responder is a built-in agent on a channel.
+// A responder is the guest of a built-in agent on one channel.
 type responder struct {
 	builtin.Agent
 	bindings bindings
 	// config is a builtin.Config.
 	config json.RawMessage
-	// dir is a directory that is the agent's alone.
+	// dir is a directory for this agent only.
 	dir string
 }
 
-// OnWake makes the table of the conversation.
+// OnWake creates the table of the conversation.
 func (r *responder) OnWake(string) error {
 	return r.bindings.run(`CREATE TABLE IF NOT EXISTS conversation_now (
 		one INTEGER PRIMARY KEY CHECK (one = 1), session TEXT NOT NULL)`)
@@ -53,8 +53,8 @@ func (r *responder) OnWake(string) error {
 // OnSleep does nothing.
 func (r *responder) OnSleep() error { return nil }
 
-// OnEvent answers a message of the user's, and of agents that the user has named. A program that has
-// the rights of the user does nothing at the word of anybody else.
+// OnEvent answers a message from the user, or from agents that the user has named. It ignores all
+// others, since the program has the rights of the user.
 func (r *responder) OnEvent(ctx context.Context, e agent.Event) error {
 	c, err := builtin.ParseConfig(r.config)
 	if err != nil {
@@ -90,8 +90,8 @@ func (r *responder) OnEvent(ctx context.Context, e agent.Event) error {
 	return r.send(e, said.Text)
 }
 
-// once notes that the program is started for an event, and returns an error if it was before: that
-// is known of no file of the database, whose transaction ends with the event.
+// once records that the program is started for an event, and returns an error if it was started
+// before. It uses a file, since a rollback of the event would undo a record in the database.
 func (r *responder) once(seq uint64) error {
 	path := filepath.Join(r.dir, "started")
 	number := strconv.FormatUint(seq, 10)
@@ -106,7 +106,7 @@ func (r *responder) once(seq uint64) error {
 	return atomicfile.Write(path, []byte(number), 0o600, atomicfile.Durable)
 }
 
-// answers reports whether an event is a message that is to be answered.
+// answers reports whether an event is a message that the agent answers.
 func answers(c builtin.Config, e agent.Event) bool {
 	if e.Kind != agent.KindNew && e.Kind != agent.KindReplay {
 		return false
@@ -119,7 +119,7 @@ func answers(c builtin.Config, e agent.Event) bool {
 	return mine && slices.Contains(c.Agents, name)
 }
 
-// textOf is the text of a message: a text, or the member text of an object.
+// textOf returns the text of a message: data if it is a JSON string, or its member text, else "".
 func textOf(data []byte) string {
 	var text string
 	if json.Unmarshal(data, &text) == nil {
@@ -128,12 +128,12 @@ func textOf(data []byte) string {
 	var with struct {
 		Text string `json:"text"`
 	}
-	// Something else has no text.
+	// Other JSON has no text.
 	_ = json.Unmarshal(data, &with)
 	return strings.TrimSpace(with.Text)
 }
 
-// ask runs the program with the message as its standard input.
+// ask runs the program with the message as its standard input and returns its answer.
 func (r *responder) ask(ctx context.Context, c builtin.Config, session,
 	text string) (said builtin.Answer, err error) {
 	program, err := Look(r.Agent, c)
@@ -148,7 +148,7 @@ func (r *responder) ask(ctx context.Context, c builtin.Config, session,
 	}
 	words := &agents.Tail{Most: maxSaid}
 	cmd.Stdin, cmd.Stderr = strings.NewReader(text), words
-	// What the program leaves behind may hold its output.
+	// A process that the program leaves behind may keep its output open.
 	cmd.WaitDelay = 5 * time.Second
 	out, in := io.Pipe()
 	cmd.Stdout = in
@@ -172,7 +172,7 @@ func (r *responder) ask(ctx context.Context, c builtin.Config, session,
 	return said, nil
 }
 
-// read reads all output of the program, also after an error.
+// read parses the program's output into said. It reads the output to its end even after an error.
 func (r *responder) read(out io.Reader, said *builtin.Answer) (wrong error) {
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, maxLine)
@@ -185,7 +185,7 @@ func (r *responder) read(out io.Reader, said *builtin.Answer) (wrong error) {
 	return errors.Join(wrong, lines.Err(), err)
 }
 
-// Look returns the path of the program of a built-in agent, or an error if it is not there.
+// Look returns the path of the program of a built-in agent, or an error if it is not found.
 func Look(of builtin.Agent, c builtin.Config) (program string, err error) {
 	if c.Program != "" {
 		if program, err = exec.LookPath(c.Program); err != nil {
@@ -201,11 +201,11 @@ func Look(of builtin.Agent, c builtin.Config) (program string, err error) {
 	return program, err
 }
 
-// remember notes the conversation, in the tables of the agent's memory.
+// remember stores a message and its answer in the tables of the agent's memory.
 func (r *responder) remember(e agent.Event, text string, said builtin.Answer) error {
 	id := said.Session
 	if id == "" {
-		// A program that names no conversation begins a new one with each message.
+		// Without a session id, each message is a new conversation.
 		id = e.ID
 	}
 	now := time.Now().Unix()
@@ -225,7 +225,7 @@ func (r *responder) remember(e agent.Event, text string, said builtin.Answer) er
 	return err
 }
 
-// send answers a message: on the channel, or to the agent that sent it.
+// send sends an answer: on the channel, or to the agent that sent the message.
 func (r *responder) send(e agent.Event, text string) error {
 	options := map[string]any{"reply_to": e.ID}
 	if e.Source != owner {

@@ -16,14 +16,14 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// conversationMark is between the name of an instance and that of a conversation in the id of a
-// session. No name of an instance has a capital letter there.
+// conversationMark separates the name of an instance and of a conversation in a session id. Names
+// of instances have no such capital letter.
 const conversationMark = ".C-"
 
-// maxConversations is how many sessions of conversations one instance has.
+// maxConversations is how many sessions of conversations one instance may have.
 const maxConversations = 16
 
-// sessionOf returns the id of the session of a conversation, that of the instance if it is empty.
+// sessionOf returns the id of the session of a conversation or, if it is empty, of the instance.
 func sessionOf(instance, conversation string) string {
 	if conversation == "" {
 		return instance
@@ -42,7 +42,8 @@ func conversations(ctx context.Context, c *client.Client, instance string) (all 
 	return all, err
 }
 
-// converse makes the request for a session that of a conversation.
+// converse sets the ID of req for a conversation. It returns an error if the instance already has
+// maxConversations others.
 func converse(ctx context.Context, c *client.Client, req *message.SessionRequest, instance,
 	conversation string) error {
 	req.ID = sessionOf(instance, conversation)
@@ -54,7 +55,7 @@ func converse(ctx context.Context, c *client.Client, req *message.SessionRequest
 	return err
 }
 
-// withdraw takes the commits of a session back that the agent has proposed and nobody has decided on.
+// withdraw withdraws the pending commits of a session whose ids are in asked.
 func withdraw(ctx context.Context, c *client.Client, session string, asked []string) error {
 	all, err := c.Approvals().List(ctx, false)
 	if err != nil {
@@ -72,8 +73,8 @@ func withdraw(ctx context.Context, c *client.Client, session string, asked []str
 	return nil
 }
 
-// Propose proposes to commit what the tools of a conversation changed. It replaces a commit of the
-// conversation that waits.
+// Propose puts a commit of the tools' changes in a conversation into the approval queue. It
+// replaces a waiting commit of the same conversation.
 func (j *Jaild) Propose(ctx context.Context, of agents.Changes) (p agents.Proposed, err error) {
 	return p, j.ask(ctx, func(c *client.Client) error {
 		session := sessionOf(of.Launch.Instance, of.Conversation)
@@ -94,7 +95,7 @@ func (j *Jaild) Propose(ctx context.Context, of agents.Changes) (p agents.Propos
 	})
 }
 
-// Discard ends a conversation and throws away what its tools changed and nobody has committed.
+// Discard ends a conversation and drops its uncommitted changes.
 func (j *Jaild) Discard(ctx context.Context, of agents.Changes) error {
 	return j.ask(ctx, func(c *client.Client) error {
 		session := sessionOf(of.Launch.Instance, of.Conversation)
@@ -103,7 +104,7 @@ func (j *Jaild) Discard(ctx context.Context, of agents.Changes) error {
 		}
 		_, err := c.StopSession(ctx, session, message.StopRequest{Fate: message.FateDiscard})
 		if unlessMissing(err) == nil && err != nil {
-			// It may have ended before.
+			// The session may have ended before.
 			err = unlessMissing(c.Discard(ctx, session))
 		}
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
-// toolLimits leave the limits of a tool to the policy of its agent.
+// toolLimits are high limits, so that the policy of the agent decides.
 const toolLimits = `wall = "168h"
 cpu_time = "168h"
 open_files = 65536
@@ -25,12 +25,12 @@ workspace_files = 10000000
 file_size = "1TiB"
 `
 
-// maxCommandOutput is how many bytes of each stream of a tool are returned.
+// maxCommandOutput bounds each of a tool's returned outputs, in bytes.
 const maxCommandOutput = 64 << 10
 
-// Command runs a tool of an agent's. With a workspace it is an invocation of a session over a shadow,
-// which sleeps when the agent does, and whose changes its owner reviews as those of any session;
-// without one a run that leaves nothing.
+// Command runs a tool of an agent. With a workspace, the tool is an invocation of a session over a
+// shadow, which sleeps when the agent does; the owner reviews its changes as those of any session.
+// Without a workspace, it is a run that leaves nothing.
 func (j *Jaild) Command(ctx context.Context, of agents.Command) (toolsession.Output, error) {
 	var o toolsession.Outcome
 	err := j.ask(ctx, func(c *client.Client) error {
@@ -67,8 +67,8 @@ func runTool(ctx context.Context, c *client.Client, req message.SessionRequest,
 	return o, err
 }
 
-// toolRequest is what the tools of an agent run in. It is the same for each of them, so that a
-// session that is open is found, and an approval is for the same policy.
+// toolRequest returns the session request for an agent's tools. It is the same for all tools of the
+// agent, so that they share a session and an approval is for the same policy.
 func toolRequest(l agents.Launch) (req message.SessionRequest, err error) {
 	m := l.Manifest
 	if req.Request, err = bare(l, l.Dir); err != nil {
@@ -76,19 +76,19 @@ func toolRequest(l agents.Launch) (req message.SessionRequest, err error) {
 	}
 	access := `"none"`
 	if dir := m.Tools.Workspace; dir != "" {
-		// The policy of the agent says what a commit takes.
+		// The agent's policy decides about commits.
 		access = "\"shadow\"\ncommit = \"auto\""
 		req.ID, req.Dir, req.Workspace, req.NoWorkspace = l.Instance, dir, dir, false
 		req.Fate, req.IdleMS = message.FateKeep, max(m.Wake.Idle.Milliseconds(), 1000)
 	}
-	// A list of texts in JSON is one in TOML.
+	// A JSON list of strings is also valid TOML.
 	allow, err := json.Marshal(m.Capabilities.Tools)
 	req.Narrow = append(req.Narrow, message.Narrow{Name: "tools of " + l.AgentID,
 		Policy: fmt.Sprintf(narrowPolicy, access, allow, "") + toolLimits})
 	return req, err
 }
 
-// EndTools ends the sessions of an instance, whose changes wait for a review then.
+// EndTools ends the sessions of an instance's tools. Their changes then wait for a review.
 func (j *Jaild) EndTools(ctx context.Context, instance string) error {
 	return j.ask(ctx, func(c *client.Client) error {
 		all, err := conversations(ctx, c, instance)

@@ -1,6 +1,5 @@
-// Package jailed runs agents in jails, and asks models through jails: it is the client of jaild that
-// jail-agentd is. Whatever it asks for is asked for as the user whose agents they are, and jaild
-// decides on it.
+// Package jailed is jail-agentd's client of jaild: it runs agents in jails and sends requests to
+// models through jails. It has the rights of the agents' user, and jaild decides on its requests.
 package jailed
 
 import (
@@ -27,32 +26,32 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// maxSaid is how much of an agent's standard error is kept, its end.
+// maxSaid is how many bytes of the end of an agent's standard error are kept.
 const maxSaid = 2 << 10
 
-// filesTarget is where the files of an agent that is a script are in its jail.
+// filesTarget is the directory of a script agent's files in its jail.
 const filesTarget = runners.FilesTarget
 
-// A Jaild runs agents with the help of jaild.
+// A Jaild runs agents through jaild. It implements agents.Jails.
 type Jaild struct {
 	options client.Options
-	// runs are the ids of the runs, by the names of their instances.
+	// runs are the run ids of awake agents, by instance name.
 	runs sync.Map
 }
 
-// New returns a Jaild. It connects when it is asked for something.
+// New returns a Jaild. It connects to jaild only when needed.
 func New(o client.Options) *Jaild {
 	o.Lasting = true
 	return &Jaild{options: o}
 }
 
-// client returns a client of a daemon that answers now. One that is gone is followed by the next,
-// which is started where nobody else does that. The caller closes it.
+// client connects to jaild, and starts it if it is not running and no service manager starts it.
+// The caller closes the client.
 func (j *Jaild) client(ctx context.Context) (*client.Client, error) {
 	return client.Connect(ctx, j.options)
 }
 
-// ask calls f with a client. An error that can pass wraps agents.ErrNoJail.
+// ask calls f with a client. The error wraps agents.ErrNoJail if a later try may succeed.
 func (j *Jaild) ask(ctx context.Context, f func(*client.Client) error) error {
 	c, err := j.client(ctx)
 	if err != nil {
@@ -66,12 +65,12 @@ func (j *Jaild) ask(ctx context.Context, f func(*client.Client) error) error {
 	return err
 }
 
-// passing reports whether the same request can succeed later.
+// passing reports whether a request with this error code may succeed later.
 func passing(code string) bool {
 	return code == problem.Failed || code == problem.Ending || code == problem.Busy
 }
 
-// Run starts an agent as a run of jaild's whose standard streams carry its frames.
+// Run runs an agent as a run of jaild, whose standard streams carry the frames, until its end.
 func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agents.End, error) {
 	c, err := j.client(ctx)
 	if err != nil {
@@ -106,7 +105,7 @@ func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	return end, nil
 }
 
-// Limits returns what the run of an agent may have, as the plan of it says.
+// Limits returns the limits of an agent's run, as jaild plans it.
 func (j *Jaild) Limits(ctx context.Context, l agents.Launch) (agents.Share, error) {
 	c, err := j.client(ctx)
 	if err != nil {
@@ -127,7 +126,7 @@ func (j *Jaild) Limits(ctx context.Context, l agents.Launch) (agents.Share, erro
 	return agents.Share{Memory: plan.Cgroup.Memory, PIDs: plan.Cgroup.PIDs}, nil
 }
 
-// Usage returns what the agents that are awake use.
+// Usage returns the resource usage of awake agents, by instance name.
 func (j *Jaild) Usage(ctx context.Context) (map[string]agents.Usage, error) {
 	var runs []message.RunInfo
 	if err := j.ask(ctx, func(c *client.Client) (err error) {
@@ -150,7 +149,7 @@ func (j *Jaild) Usage(ctx context.Context) (map[string]agents.Usage, error) {
 	return used, nil
 }
 
-// requestOf is the run of an agent, for whose database it makes the directory.
+// requestOf returns the request for an agent's run, and creates the directory of its database.
 func requestOf(l agents.Launch) (message.Request, error) {
 	m := l.Manifest
 	req, err := bare(l, l.Dir)
@@ -187,8 +186,7 @@ func requestOf(l agents.Launch) (message.Request, error) {
 	return req, nil
 }
 
-// bare is a run in a directory under the policy of an agent and all that narrows it, which runs
-// nothing.
+// bare returns a request in dir, without a command, under the agent's narrowed policy.
 func bare(l agents.Launch, dir string) (message.Request, error) {
 	m := l.Manifest
 	req := message.Request{ID: string(jail.NewID()), Dir: dir, NoWorkspace: true,
@@ -211,7 +209,8 @@ func bare(l agents.Launch, dir string) (message.Request, error) {
 	return req, nil
 }
 
-// filesOf returns the files of an agent, nil if there are too many for a message or some are no files.
+// filesOf returns the contents of an agent's files by path. It returns nil if they are too large
+// for a message or not all are regular files.
 func filesOf(dir string) (map[string][]byte, error) {
 	files, size := map[string][]byte{}, int64(0)
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -238,10 +237,10 @@ func filesOf(dir string) (map[string][]byte, error) {
 	return files, err
 }
 
-// errLarge says that the files of an agent are mounted.
+// errLarge: the files of an agent are too large for a message and have to be mounted.
 var errLarge = errors.New("too large for a message")
 
-// readFiles lets a run read the files of its directory, under all of its policies.
+// readFiles adds a read-only mount of the request's directory to all its policies.
 func readFiles(req *message.Request, agent string) {
 	if req.Policy == "" {
 		req.PolicyName = "agent " + agent
@@ -252,7 +251,7 @@ func readFiles(req *message.Request, agent string) {
 	}
 }
 
-// withFiles is the policy of the request with the files of the agent to read.
+// withFiles returns the policy text of the request with a read-only mount of dir.
 func withFiles(req message.Request, dir string) string {
 	text := req.Policy
 	if text == "" {
@@ -261,17 +260,16 @@ func withFiles(req message.Request, dir string) string {
 	return text + filesMount(dir)
 }
 
-// filesMount lets a policy read the files of an agent.
+// filesMount returns the policy text for a read-only mount of an agent's files.
 func filesMount(dir string) string {
 	return fmt.Sprintf("\n[[mount]]\nsource = %q\ntarget = %q\naccess = \"read\"\n", dir,
 		filesTarget)
 }
 
-// manifestPolicy is the name of the policies that this package writes.
+// manifestPolicy is the name of policies that this package generates.
 const manifestPolicy = "agent-files"
 
-// inJail returns the arguments of a script with the files of the agent as they are named in its
-// jail.
+// inJail returns args with each path of an existing file in dir replaced by its path in the jail.
 func inJail(dir string, args []string) []string {
 	out := make([]string, len(args))
 	for i, arg := range args {
@@ -286,17 +284,17 @@ func inJail(dir string, args []string) []string {
 	return out
 }
 
-// Sender returns what sends HTTP requests by jails.
+// Sender returns a sender of HTTP requests through jails.
 func (j *Jaild) Sender() fetchrun.Sender { return fetchrun.Sender{Client: j.client} }
 
-// RunOf returns the id of the run of an instance that is awake, empty for none.
+// RunOf returns the run id of an instance, empty if it is not awake.
 func (j *Jaild) RunOf(instance string) string {
 	id, _ := j.runs.Load(instance)
 	text, _ := id.(string)
 	return text
 }
 
-// Actions returns jaild's approval queue, and what closes the connection to it.
+// Actions returns jaild's approval queue and a function that closes the connection.
 func (j *Jaild) Actions(ctx context.Context) (gatekeepers.Queue, func(), error) {
 	c, err := j.client(ctx)
 	if err != nil {

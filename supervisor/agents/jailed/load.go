@@ -20,8 +20,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// narrowPolicy narrows the policy of an agent for a program that it loads, and for a tool: no file
-// but those of a workspace and memory below /tmp, no network, no program of the host.
+// narrowPolicy narrows the policy of an agent for its loaded programs and tools: no files except
+// the workspace and a tmpfs at /tmp, no network, no programs of the host.
 const narrowPolicy = `policy = 1
 name = "narrow"
 [workspace]
@@ -43,8 +43,9 @@ memory = "1TiB"
 pids = 100000
 `
 
-// loadLimits are the further limits of a program that is loaded. cpu_time does not depend on the
-// deadline of the event, so that jails of one kind fit all programs of an agent; wall bounds it.
+// loadLimits are further limits of loaded programs. cpu_time does not depend on the event's
+// deadline, so that all programs of an agent can use the same prewarmed jails; wall is the
+// deadline.
 const loadLimits = `wall = %q
 cpu_time = %q
 open_files = 256
@@ -54,17 +55,17 @@ workspace_files = 1
 file_size = "64MiB"
 `
 
-// maxLoadTime bounds the time of a program.
+// maxLoadTime bounds the run time of a loaded program.
 const maxLoadTime = time.Minute
 
-// Of a program that has bindings: loadFrames bounds what it writes and calls together, and loadState
-// is the least size of the directory of an agent, in which such a program keeps nothing.
+// For programs with bindings: loadFrames bounds their output and calls together, loadState is the
+// minimum size of an agent's state directory, which they do not use.
 const (
 	loadFrames = "16MiB"
 	loadState  = 1 << 20
 )
 
-// Load runs a program once, as a run of its own of jaild's.
+// Load runs a program once, as a run of jaild, and returns its result.
 func (j *Jaild) Load(ctx context.Context, l agents.Load) (agents.Loaded, error) {
 	var done agents.Loaded
 	c, err := j.client(ctx)
@@ -80,7 +81,7 @@ func (j *Jaild) Load(ctx context.Context, l agents.Load) (agents.Loaded, error) 
 	stderr := stdio.Kept{Most: agents.MaxLoadOutput}
 	var res message.Result
 	if l.Orders != nil {
-		// What the program writes is in the frames; the rest is what jail-init says.
+		// The frames contain the program's output. Other output is from jail-init.
 		ended := make(chan struct{})
 		stopped := killed(ctx, c, req.ID, l.Enough, ended)
 		res, err = api.RunPassed(stopped, c.Client, req, l.Orders.In, l.Orders.Out, &stderr)
@@ -108,8 +109,8 @@ func (j *Jaild) Load(ctx context.Context, l agents.Load) (agents.Loaded, error) 
 	return done, nil
 }
 
-// killed has a run killed once enough is closed, and before ended is. The context that it returns is
-// done if the daemon cannot be told.
+// killed kills a run when enough is closed before ended. It returns a context that is cancelled if
+// the daemon cannot be told.
 func killed(ctx context.Context, c *client.Client, id string, enough, ended <-chan struct{}) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -142,7 +143,7 @@ func loadRequest(l agents.Load) (message.Request, error) {
 		}
 		req.Agent = &message.Agent{ID: of.AgentID, Instance: of.Instance, Bindings: names, Once: true,
 			State: l.State, Storage: loadState, DeadlineMS: maxLoadTime.Milliseconds()}
-		// Its calls and their frames count as output, too; jail-agentd bounds what it writes.
+		// Calls and frames count as output, too. jail-agentd bounds the program's own output.
 		output, bindings = loadFrames, "[agent]\nbindings = ["+granted+"]\n"
 	}
 	wall := min(max(l.Deadline.Truncate(time.Millisecond), time.Second), maxLoadTime).String()

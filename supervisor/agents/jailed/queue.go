@@ -23,18 +23,18 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// A Queue is the approval queue of jaild.
+// A Queue is the approval queue of jaild, as an agents.Queue.
 type Queue struct{ jaild *Jaild }
 
 // Queue returns the approval queue.
 func (j *Jaild) Queue() Queue { return Queue{j} }
 
-// ask asks the queue. An error that can pass wraps agents.ErrNoJail.
+// ask calls f with the queue. The error wraps agents.ErrNoJail if a later try may succeed.
 func (q Queue) ask(ctx context.Context, f func(*api.Approvals) error) error {
 	return q.jaild.ask(ctx, func(c *client.Client) error { return f(c.Approvals()) })
 }
 
-// Propose puts an action into the queue.
+// Propose puts an action into the queue and returns its id.
 func (q Queue) Propose(ctx context.Context, p agents.Proposal) (action string, err error) {
 	err = q.ask(ctx, func(of *api.Approvals) error {
 		a, err := of.Propose(ctx, requestFor(p))
@@ -44,17 +44,18 @@ func (q Queue) Propose(ctx context.Context, p agents.Proposal) (action string, e
 	return action, err
 }
 
-// maxWords is how many bytes of the words of an agent are shown, less than jaild takes.
+// maxWords is how many bytes of an agent's description are shown, less than jaild's limit.
 const maxWords = 2000
 
-// actionName is what jaild takes as the name of what a gatekeeper does.
+// actionName matches the names of actions that jaild accepts.
 var actionName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$`)
 })
 
-// requestFor is the action of an agent that carries it out itself: the agent is the gatekeeper of
-// what it does. An object says by type and resource what is done to what, and by words why; those
-// are shown as the agent's own. The whole of it is shown as the arguments.
+// requestFor returns the request for an action that the agent itself will do, as its own
+// gatekeeper. If the proposal is a JSON object, its members type, resource and words name the
+// action, its object and the reason; they are shown as the agent's words. All of it is shown as the
+// arguments.
 func requestFor(p agents.Proposal) api.ProposeRequest {
 	g := approvals.Gate{Gatekeeper: p.Name, Action: "propose", Resource: p.Agent}
 	var said struct {
@@ -78,11 +79,11 @@ func requestFor(p agents.Proposal) api.ProposeRequest {
 		Words: runners.Cut(words, maxWords), External: approvals.External{Gate: &g}}
 }
 
-// shown is a JSON text in one line in which each character is seen: jaild refuses others.
+// shown returns a JSON text on one line with invisible characters escaped: jaild refuses others.
 func shown(text []byte) string {
 	var line bytes.Buffer
 	if json.Compact(&line, text) != nil {
-		// jaild says what is wrong with it.
+		// jaild reports the error.
 		return string(text)
 	}
 	var b strings.Builder
@@ -98,7 +99,7 @@ func shown(text []byte) string {
 	return b.String()
 }
 
-// Decision waits for a decision on an action.
+// Decision waits for a decision on an action and returns the action's state.
 func (q Queue) Decision(ctx context.Context, action, key string, wait time.Duration) (d agents.Decision,
 	err error) {
 	err = q.ask(ctx, func(of *api.Approvals) error {
@@ -111,7 +112,7 @@ func (q Queue) Decision(ctx context.Context, action, key string, wait time.Durat
 		}
 		d = decisionOf(a, key)
 		if e, ok := errors.AsType[*problem.Error](err); ok && e.Code == problem.NotFound {
-			// The queue keeps what is over for a while only.
+			// The queue forgets finished actions after a while.
 			d, err = agents.Decision{State: string(approvals.Expired), Why: e.Message}, nil
 		}
 		return err
@@ -119,7 +120,7 @@ func (q Queue) Decision(ctx context.Context, action, key string, wait time.Durat
 	return d, err
 }
 
-// claim claims what is approved. An approval that the ceiling does not let count any more is none.
+// claim claims an approved action. If the policy ceiling now refuses it, the result is rejected.
 func claim(ctx context.Context, of *api.Approvals, a approvals.Action, key string) (approvals.Action,
 	error) {
 	claimed, err := of.Claim(ctx, a.ID, key)
@@ -135,18 +136,19 @@ func claim(ctx context.Context, of *api.Approvals, a approvals.Action, key strin
 	return claimed, err
 }
 
-// decisionOf is what the state of an action says of the decision.
+// decisionOf returns the decision for the state of an action.
 func decisionOf(a approvals.Action, key string) agents.Decision {
 	d := agents.Decision{State: string(a.State), Why: a.Error}
-	// Nobody else has the key; and the start of a tool is allowed until it is used.
+	// Only jail-agentd has the key, so it claimed the action; a tool's approval holds until it is
+	// used.
 	if a.State == approvals.Applying || a.State == approvals.Applied && key == "" {
 		d.State = agents.Approved
 	}
 	return d
 }
 
-// Applied reports that the agent was told of an approval. That the action is over already is no
-// error.
+// Applied reports to the queue that the agent was told of an approval. It is not an error if the
+// action is over already.
 func (q Queue) Applied(ctx context.Context, action, key string) error {
 	return over(q.ask(ctx, func(of *api.Approvals) error {
 		_, err := of.Report(ctx, action, approvals.ReportRequest{Key: key, State: approvals.Applied,
@@ -155,7 +157,7 @@ func (q Queue) Applied(ctx context.Context, action, key string) error {
 	}))
 }
 
-// Withdraw takes an action back. That it is over already is no error.
+// Withdraw withdraws an action. It is not an error if the action is over already.
 func (q Queue) Withdraw(ctx context.Context, action string) error {
 	return over(q.ask(ctx, func(of *api.Approvals) error {
 		_, err := of.Withdraw(ctx, action)

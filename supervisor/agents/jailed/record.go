@@ -11,27 +11,26 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Bounds of records that wait until jaild has taken them.
+// Settings of Records. maxRecords is how many steps may wait for jaild.
 const (
 	maxRecords = 10_000
-	// atOnce is how many records go to jaild together.
+	// atOnce is how many steps are sent to jaild in one request.
 	atOnce = 100
-	// retry is the pause before jaild is asked again, last how long records are sent when
-	// jail-agentd ends.
+	// retry is the pause before a request is repeated, last how long Close waits for requests.
 	retry = time.Second
 	last  = 5 * time.Second
 )
 
-// Records are steps of agents on their way to the log of jail.
+// Records sends steps of agents to jaild, which writes them to the audit log.
 type Records struct {
 	waiting chan audit.AgentStep
 	end     chan struct{}
 	ended   chan struct{}
-	// giveUp ends the requests to jaild.
+	// giveUp cancels the requests to jaild.
 	giveUp context.CancelFunc
 }
 
-// Record returns Records that jaild puts into its log. What it refuses, log gets.
+// Record returns a new Records. Steps that jaild refuses are written to log.
 func (j *Jaild) Record(log *slog.Logger) *Records {
 	ctx, giveUp := context.WithCancel(context.Background())
 	r := &Records{waiting: make(chan audit.AgentStep, maxRecords), end: make(chan struct{}),
@@ -43,7 +42,7 @@ func (j *Jaild) Record(log *slog.Logger) *Records {
 	return r
 }
 
-// Add adds a record. It blocks while too many wait for jaild.
+// Add queues a step. It blocks while maxRecords wait, and drops the step after Close.
 func (r *Records) Add(step audit.AgentStep) {
 	select {
 	case r.waiting <- step:
@@ -51,7 +50,7 @@ func (r *Records) Add(step audit.AgentStep) {
 	}
 }
 
-// Close sends what waits, for a few seconds.
+// Close sends the queued steps, for at most last, and logs those that it cannot send.
 func (r *Records) Close() {
 	close(r.end)
 	defer time.AfterFunc(last, r.giveUp).Stop()
@@ -59,7 +58,7 @@ func (r *Records) Close() {
 	r.giveUp()
 }
 
-// send sends what waits, and ends when all is sent that came before Close.
+// send sends queued steps in groups. It returns after Close when the queue is empty.
 func (r *Records) send(ctx context.Context, j *Jaild, log *slog.Logger) {
 	for {
 		var group []audit.AgentStep
@@ -68,7 +67,7 @@ func (r *Records) send(ctx context.Context, j *Jaild, log *slog.Logger) {
 			group = append(group, step)
 		case <-r.end:
 		}
-		// Nobody else receives from the channel.
+		// This goroutine is the only receiver, so the receive does not block.
 		for len(group) < atOnce && len(r.waiting) > 0 {
 			group = append(group, <-r.waiting)
 		}
@@ -79,7 +78,7 @@ func (r *Records) send(ctx context.Context, j *Jaild, log *slog.Logger) {
 	}
 }
 
-// put has jaild record a group, and asks again as long as jaild does not answer.
+// put sends a group of steps to jaild, and repeats the request until jaild answers or ctx is done.
 func (r *Records) put(ctx context.Context, j *Jaild, log *slog.Logger, group []audit.AgentStep) {
 	for warned := false; ; {
 		c, err := j.client(ctx)

@@ -31,7 +31,7 @@ func (a *Agent) check(root *os.Root, text []byte) error {
 		words, key = a.Native[1:], "native"
 	}
 	for _, word := range words {
-		// What looks like a file of the directory is a slip if the directory does not have it.
+		// A word with the ending of a script must be a file of the directory.
 		if slices.Contains([]string{".py", ".js", ".mjs"}, path.Ext(word)) &&
 			filepath.IsLocal(word) && !has(word) {
 			return reportAt(a.Manifest, text, key, "write the name of a file that is there",
@@ -41,11 +41,11 @@ func (a *Agent) check(root *os.Root, text []byte) error {
 	return a.checkScripts(root)
 }
 
-// importModule is the module name of the host functions of a binding; see docs/agent-abi.md.
+// importModule returns the module name of a binding's host functions; see docs/agent-abi.md.
 func importModule(binding string) string { return "jail_agent_" + strings.ToLower(binding) + "_v1" }
 
-// checkModule refuses a module that jail would not run, and one that imports a binding that the
-// manifest does not ask for.
+// checkModule returns an error for a module that jail cannot run, or that imports a binding that
+// the manifest does not ask for.
 func (a *Agent) checkModule(root *os.Root, text []byte) error {
 	refuse := func(hint, format string, args ...any) error {
 		return reportAt(a.Manifest, text, "module", hint, "module %s: %s", a.Module,
@@ -104,7 +104,7 @@ var refusedImports = map[string]string{
 	"worker_threads": "an agent is one thread; several agents share a channel by PUBSUB",
 }
 
-// checkScripts refuses scripts in JavaScript that import what an agent may not use.
+// checkScripts returns an error if a script in JavaScript imports a module of refusedImports.
 func (a *Agent) checkScripts(root *os.Root) error {
 	for _, name := range a.Files {
 		if !slices.Contains([]string{".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".cts", ".tsx"},

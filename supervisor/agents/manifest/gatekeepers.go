@@ -16,23 +16,24 @@ const (
 	KindAgent   = "agent"
 )
 
-// A Gatekeeper is a table of gatekeepers.toml.
+// A Gatekeeper is a table of gatekeepers.toml: a resource of the owner, and the agents that may use
+// it.
 type Gatekeeper struct {
 	Name string
 	// Kind is sqlite, openapi or agent.
 	Kind  string
 	About string
-	// Agents are the names of the agents that may use it.
+	// Agents are the names of the agents that may use the gatekeeper.
 	Agents []string
-	// ByPolicy lets the policy of an agent decide which actions wait for a person. Without it all do.
+	// ByPolicy lets the policy of an agent decide which actions need an approval. If false, all do.
 	ByPolicy bool
-	// File is the database, or the OpenAPI document: an absolute path.
+	// File is the absolute path of the database or the OpenAPI document.
 	File string
-	// Tables are the tables and views of the database that agents may use; all if empty.
+	// Tables are the tables and views that agents may use; all if empty.
 	Tables []string
-	// URL is that of the API; that of the document if empty.
+	// URL is the base URL of the API. If empty, the document's is used.
 	URL string
-	// Credential is the name of one of the fetch proxy; empty for none.
+	// Credential is the name of a credential of the fetch proxy; empty for none.
 	Credential string
 	// Operations are the operations of the API that agents may use; all if empty.
 	Operations []string
@@ -40,8 +41,8 @@ type Gatekeeper struct {
 	Agent string
 }
 
-// LoadGatekeepers reads gatekeepers.toml, strictly. Without the file there are none. If the file is
-// wrong, the error is of type syntax.Errors and has all faults.
+// LoadGatekeepers reads gatekeepers.toml, strictly. It returns none if the file does not exist. If
+// the file is invalid, the error is a syntax.Errors with all errors.
 func LoadGatekeepers(path string) ([]Gatekeeper, error) {
 	r, t, text, err := openFile(path)
 	if err != nil {
@@ -57,7 +58,7 @@ func LoadGatekeepers(path string) ([]Gatekeeper, error) {
 		g := r.gatekeeper(r.sub(of, name))
 		g.Name = name
 		if slices.Contains(append(g.Agents, g.Agent), name) {
-			// The queue shows and grants what an agent itself proposes under the agent's name.
+			// The approval queue uses an agent's name for the agent's own proposals.
 			r.fail(of.path+name, "give the gatekeeper another name", "gatekeeper %q has the name of an "+
 				"agent that may use it, or is it", name)
 		}

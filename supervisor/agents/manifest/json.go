@@ -14,7 +14,7 @@ import (
 // maxDepth bounds how deep the values of agent.json are nested.
 const maxDepth = 16
 
-// plainJSON is syntax.PlainAt for JSON.
+// plainJSON decodes JSON and returns its values, and positions by path, as syntax.PlainAt does.
 func plainJSON(source string, text []byte) (map[string]any, map[string]syntax.Position, error) {
 	if len(text) > syntax.MaxBytes {
 		return nil, nil, syntax.Errors{{Position: syntax.Position{File: source, Line: 1, Column: 1},
@@ -44,7 +44,7 @@ func plainJSON(source string, text []byte) (map[string]any, map[string]syntax.Po
 	return root, w.at, nil
 }
 
-// jsonWalk reads values and notes their places.
+// jsonWalk reads JSON values and records their positions.
 type jsonWalk struct {
 	d      *json.Decoder
 	source string
@@ -58,7 +58,7 @@ func (w *jsonWalk) position(offset int64) syntax.Position {
 		Column: len(before) - bytes.LastIndexByte(before, '\n')}
 }
 
-// next returns the next token and where it begins.
+// next returns the next token and its position.
 func (w *jsonWalk) next() (json.Token, syntax.Position, error) {
 	start := w.d.InputOffset()
 	for start < int64(len(w.text)) && bytes.IndexByte([]byte(" \t\r\n,:"), w.text[start]) >= 0 {

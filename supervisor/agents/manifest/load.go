@@ -17,13 +17,13 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// Bounds of the directory of an agent.
+// Limits of the directory of an agent.
 const (
 	MaxFiles = 1000
 	MaxBytes = 256 << 20
 )
 
-// An Agent is the directory of an agent that was read and checked.
+// An Agent is an agent whose directory was read and checked.
 type Agent struct {
 	*Manifest
 	// Dir is the absolute path of the directory.
@@ -34,16 +34,16 @@ type Agent struct {
 	Digest string
 }
 
-// Options say what an agent may be.
+// Options say what Load allows.
 type Options struct {
-	// Host lets an agent have the runtime host, if its files and all directories above them are
-	// root's alone to change.
+	// Host allows the runtime host, for agents whose files and all directories above them only root
+	// can change.
 	Host bool
 }
 
-// Load reads the directory of an agent and checks that it can run: the manifest, the files that it
-// names, and what the module or the scripts import. Errors about files have file, line and column;
-// they are of type syntax.Errors. If dir holds no manifest the error wraps fs.ErrNotExist.
+// Load reads the directory of an agent and checks that the agent can run: the manifest, the files
+// that it names, and the imports of the module or scripts. Errors about files are syntax.Errors,
+// with file, line and column. If dir has no manifest, the error wraps fs.ErrNotExist.
 func Load(dir string, o Options) (*Agent, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -79,8 +79,8 @@ func Load(dir string, o Options) (*Agent, error) {
 	return a, a.check(root, text)
 }
 
-// ownedByRoot returns an error about a file of the agent, or a directory above one, that another
-// user than root can change: an agent that runs as root is root's word.
+// ownedByRoot returns an error if a user other than root can change a file of the agent or a
+// directory above it, since the agent runs as root.
 func (a *Agent) ownedByRoot() error {
 	seen := map[string]bool{}
 	for _, name := range a.Files {
@@ -91,7 +91,7 @@ func (a *Agent) ownedByRoot() error {
 				return err
 			}
 			owner, ok := info.Sys().(*syscall.Stat_t)
-			// In a directory with the sticky bit nobody replaces what is root's.
+			// In a directory with the sticky bit, others cannot replace root's files.
 			shared := info.Mode().Perm()&0o022 != 0 &&
 				!(info.IsDir() && info.Mode()&os.ModeSticky != 0)
 			if !ok || owner.Uid != 0 || shared || info.Mode()&os.ModeSymlink != 0 {
@@ -115,7 +115,7 @@ func readManifest(root *os.Root, dir string) (name string, text []byte, err erro
 	return "", nil, fmt.Errorf("%s has no %s: %w", dir, File, fs.ErrNotExist)
 }
 
-// readFile reads at most most bytes of a regular file.
+// readFile returns the contents of a regular file. It returns an error if they exceed most bytes.
 func readFile(root *os.Root, name string, most int64) ([]byte, error) {
 	f, err := root.Open(name)
 	if err != nil {
@@ -139,13 +139,13 @@ func cause(err error) error {
 
 // reportAt returns an error about a key of the manifest.
 func reportAt(m *Manifest, text []byte, key, hint, format string, args ...any) error {
-	// It was read before.
+	// The text was parsed before, so it has no errors.
 	r, _, _ := open(plainOf(m.Source), m.Source, text)
 	r.fail(key, hint, format, args...)
 	return syntax.Report(m.Source, text, r.errs)
 }
 
-// files lists the files and makes the digest.
+// files sets Files and Digest from the files of the directory.
 func (a *Agent) files(root *os.Root) error {
 	err := fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -184,8 +184,8 @@ func (a *Agent) files(root *os.Root) error {
 	return nil
 }
 
-// skipped reports whether a file or directory is no part of an agent: what version control, editors
-// and compilers leave.
+// skipped reports whether a file or directory is not part of an agent: those of version control,
+// editors and compilers.
 func skipped(name string) bool {
 	switch base := path.Base(name); base {
 	case ".":

@@ -1,10 +1,10 @@
-// Package manifest reads what an agent is: the file agent.toml of its directory, strictly, and the
-// files beside it that the agent consists of.
+// Package manifest reads the definition of an agent: the file agent.toml of its directory,
+// strictly, and the other files of the agent beside it.
 //
-// A lenient reader would let an agent have more, or less, than its author believes. So each key that
-// is not known, each value of another type and each value out of its bounds is an error with file,
-// line and column, and all errors of a file are reported at once. docs/agent.schema.json is the JSON
-// schema of the file; [Keys] describes each key.
+// A lenient reader could give an agent other rights than its author believes. So each unknown key,
+// each value of a wrong type and each value out of its bounds is an error with file, line and
+// column, and all errors of a file are reported at once. docs/agent.schema.json is the JSON schema
+// of the file; [Keys] describes each key.
 package manifest
 
 import (
@@ -17,10 +17,10 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// version is the one version of the manifest.
+// version is the only version of the manifest format.
 const version = 1
 
-// Names of files in the directory of an agent: one of the two is there.
+// Names of the manifest file in the directory of an agent. Exactly one of the two must exist.
 const (
 	File     = "agent.toml"
 	FileJSON = "agent.json"
@@ -30,12 +30,12 @@ const (
 const (
 	// sandboxed agents run in a jail.
 	sandboxed = "sandboxed"
-	// Host agents have the rights of their user: the built-in ones, and those of the host's own
-	// folder.
+	// Host agents run without a jail, with the rights of their user: built-in agents, and agents of
+	// the host's own folder.
 	Host = "host"
 )
 
-// Values of keys that are left out.
+// Defaults of keys.
 const (
 	defaultProfile  = "agent"
 	DefaultChannel  = "main"
@@ -56,13 +56,13 @@ const (
 	maxTime      = time.Hour
 	MaxBatch     = 1000
 	maxRetries   = 100
-	// maxConfig bounds the JSON form of the table config, in bytes.
+	// maxConfig bounds the JSON of the table config, in bytes.
 	maxConfig = 64 << 10
 	maxList   = 64
 	maxText   = 4096
 )
 
-// A Manifest is what agent.toml says, with the defaults of what it leaves out.
+// A Manifest is the content of agent.toml, with defaults for missing keys.
 type Manifest struct {
 	Name string `json:"name"`
 	// Runtime is sandboxed or host.
@@ -70,7 +70,7 @@ type Manifest struct {
 	// Module is a .wasm file of the agent's directory, or a command of an installed bundle. Native
 	// is a program of the host and its arguments. One of the two is set.
 	Module string `json:"module,omitempty"`
-	// Args follow the name of the module.
+	// Args are the arguments of Module.
 	Args   []string `json:"args,omitempty"`
 	Native []string `json:"native,omitempty"`
 	// Profile is the name of a profile; Policy is a policy file of the agent's directory. One of
@@ -79,92 +79,93 @@ type Manifest struct {
 	Policy   string   `json:"policy,omitempty"`
 	Channels []string `json:"channels"`
 	Handle   string   `json:"handle"`
-	// Config is a JSON object.
+	// Config is the table config as a JSON object.
 	Config       json.RawMessage `json:"config"`
 	Capabilities Capabilities    `json:"capabilities"`
-	// Storage is how large the database may become, in bytes.
+	// Storage is the maximum size of the database, in bytes.
 	Storage int64 `json:"storage"`
 	AI      AI    `json:"ai"`
 	Wake    Wake  `json:"wake"`
 	// Limits narrow those of the policy, each KEY=VALUE as in a request.
 	Limits []string `json:"limits,omitempty"`
-	// Tools say what the tools of the agent work on.
+	// Tools configure the tools of the agent.
 	Tools Tools `json:"tools,omitzero"`
-	// Facets is what an agent keeps for its facets.
+	// Facets is the agent's share of resources for its facets.
 	Facets Facets `json:"facets,omitzero"`
-	// Mute is set for a facet whose parent does not let it send messages; no manifest says it.
+	// Mute is set for a facet that may not send messages. A manifest cannot set it.
 	Mute bool `json:"-"`
-	// Source is the file, and Warnings are what it says in vain.
+	// Source is the path of the file, Warnings are about settings without an effect.
 	Source   string        `json:"-"`
 	Warnings syntax.Errors `json:"-"`
 }
 
-// Capabilities are the bindings that an agent asks for. What is false is not there.
+// Capabilities are the bindings and rights that an agent asks for.
 type Capabilities struct {
 	Network bool `json:"network"`
 	AI      bool `json:"ai"`
 	Storage bool `json:"storage"`
 	Facets  bool `json:"facets,omitempty"`
-	// Tools are patterns of the commands of bundles that it may run.
+	// Tools are patterns of the bundle commands that the agent may run as tools.
 	Tools []string `json:"tools,omitempty"`
-	// Gatekeeper says that the agent may be a gatekeeper, if gatekeepers.toml has it be one.
+	// Gatekeeper says that the agent can be a gatekeeper, if gatekeepers.toml makes it one.
 	Gatekeeper bool `json:"gatekeeper,omitempty"`
-	// Gatekeepers are those of the owner that the agent may use, if they let it.
+	// Gatekeepers are the owner's gatekeepers that the agent asks for. Each must also allow the
+	// agent.
 	Gatekeepers []string `json:"gatekeepers,omitempty"`
 }
 
-// Tools are what the tools of an agent have.
+// Tools configure the tools of an agent.
 type Tools struct {
-	// Workspace is the directory that they work on a shadow of, an absolute path; empty for none.
+	// Workspace is the absolute path of the directory of which tools use a shadow; empty for none.
 	Workspace string `json:"workspace,omitempty"`
 }
 
-// Facets say how much of what an agent has is for its facets together, while the rest is for itself.
-// What is 0 is all but 128 MiB and 16 processes, at least a half and at most three quarters.
+// Facets is the share of an agent's limits for all its facets together; the rest is for itself. 0
+// means all but 128 MiB or 16 processes, at least a half and at most three quarters.
 type Facets struct {
 	// Memory is in bytes.
 	Memory int64 `json:"memory,omitempty"`
 	PIDs   int64 `json:"pids,omitempty"`
 }
 
-// AI says which models an agent may ask, and how much.
+// AI says which models an agent may ask, and how many tokens it may use.
 type AI struct {
 	Roles map[string]Role `json:"roles,omitempty"`
-	// TokensDay bounds the tokens of a day; 0 bounds them not.
+	// TokensDay is the limit of tokens per day; 0 means no limit.
 	TokensDay int64 `json:"tokens_day,omitempty"`
 }
 
-// A Role is a model under a name of the agent's.
+// A Role is a model that the agent knows under a name of its own.
 type Role struct {
-	// Form is that of requests: "messages", "chat" or "responses".
+	// Form is the API format of requests: "messages", "chat" or "responses".
 	Form string `json:"form"`
-	// URL is where the form's path is appended: https://HOST[:PORT][/PREFIX].
+	// URL is the base URL of the API: https://HOST[:PORT][/PREFIX].
 	URL   string `json:"url"`
 	Model string `json:"model"`
 	// Credential is the name of a credential that the fetch proxy attaches; empty for none.
 	Credential string `json:"credential,omitempty"`
-	// MaxTokens bounds one answer; 0 leaves it to the guest's parameters.
+	// MaxTokens bounds the tokens of one answer; 0 leaves it to the guest's parameters.
 	MaxTokens int64 `json:"max_tokens,omitempty"`
 }
 
-// Wake says when an agent is awake, and how events are delivered to it.
+// Wake says when an agent is awake, and how it gets events.
 type Wake struct {
-	// Heartbeat is the time between two ticks; 0 for none.
+	// Heartbeat is the time between two tick events; 0 for no ticks.
 	Heartbeat time.Duration `json:"heartbeat,omitempty"`
-	// Roster asks for events about members that join or leave the channel.
+	// Roster: the agent gets events when members join or leave the channel.
 	Roster bool `json:"roster,omitempty"`
 	// Idle is how long an agent without events stays awake.
 	Idle time.Duration `json:"idle"`
-	// Deadline bounds the work on one event.
+	// Deadline is how long the agent may work on one event.
 	Deadline time.Duration `json:"deadline"`
-	// Batch is how many events are delivered at one time.
+	// Batch is how many events are delivered before the first is committed.
 	Batch int `json:"batch"`
-	// Retries is how often a failed event is delivered again before it is a dead letter.
+	// Retries is how often a failed event is delivered again before it becomes a dead letter.
 	Retries int `json:"retries"`
 }
 
-// Bindings returns the names of the bindings that the capabilities ask for, as in package agent.
-// PUBSUB and HOST are always there, but for PUBSUB of a facet.
+// Bindings returns the names of the agent's bindings, as in package agent. HOST is always among
+// them, PUBSUB unless Mute is set.
 func (m *Manifest) Bindings() []string {
 	var out []string
 	if !m.Mute {
@@ -179,9 +180,8 @@ func (m *Manifest) Bindings() []string {
 	return append(out, agent.Host)
 }
 
-// Script reports whether the run of the agent needs the agent's directory as its workspace, which
-// the policy lets it read only: Args or Native name files of it, relative to its root. A .wasm file
-// of the directory is the tool of the run itself, by its path.
+// Script reports whether the run of the agent needs the agent's directory, which it may only read,
+// because Args or Native name files in it. It is false if Module is a .wasm file.
 func (m *Manifest) Script() bool { return !isModule(m.Module) }
 
 // OnHost reports whether the agent runs outside of any jail, with the rights of its user.
@@ -192,5 +192,5 @@ func (m *Manifest) Instance(channel string) string {
 	return fmt.Sprintf("agent-%s-%s", m.Name, channel)
 }
 
-// Has reports whether the agent is on a channel.
+// Has reports whether the agent is on this channel.
 func (m *Manifest) Has(channel string) bool { return slices.Contains(m.Channels, channel) }

@@ -8,18 +8,18 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// Models are those that jail agent chat and jail worker may ask: the file models.toml of a user.
+// Models is the content of a user's models.toml: the models for jail agent chat and jail worker.
 type Models struct {
-	// Roles are models by the user's names for them.
+	// Roles are the models, by the user's name for each.
 	Roles map[string]Role
-	// Default is the role that is asked unless another is named.
+	// Default is the name of the role that is used unless another is named.
 	Default string
-	// Search is the URL of a search with {query} in it; empty for none.
+	// Search is the URL of a web search with the placeholder {query}; empty for none.
 	Search string
 }
 
-// LoadModels reads models.toml, strictly. A file that is missing holds no models. The error is of
-// type syntax.Errors if the file is wrong, and has all that is.
+// LoadModels reads models.toml, strictly. A missing file means no models. If the file is invalid,
+// the error is a syntax.Errors with all errors.
 func LoadModels(path string) (Models, error) {
 	r, t, text, err := openFile(path)
 	if err != nil {

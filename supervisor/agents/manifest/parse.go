@@ -16,8 +16,8 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// Parse reads the text of agent.toml or, if the name of source ends so, of agent.json. The error is
-// of type syntax.Errors, and has all that is wrong.
+// Parse parses the text of a manifest: JSON if source is named agent.json, else TOML. The error is
+// a syntax.Errors with all errors.
 func Parse(source string, text []byte) (*Manifest, error) {
 	r, t, err := open(plainOf(source), source, text)
 	if err != nil {
@@ -81,7 +81,7 @@ func (r *reader) manifest(t table) *Manifest {
 	return m
 }
 
-// onHost refuses what would promise a jail to the reader of a manifest whose agent has none.
+// onHost reports an error for keys about a jail in the manifest of an agent without one.
 func (r *reader) onHost(t table, m *Manifest) {
 	if len(m.Native) == 0 {
 		r.fail("module", `name a program, as in native = ["./main"]`,
@@ -141,7 +141,7 @@ func (r *reader) head(t table, m *Manifest) {
 	}
 }
 
-// what reads what runs, and under which policy.
+// what reads the keys about what the agent runs and its policy.
 func (r *reader) what(t table, m *Manifest) {
 	m.Module, _ = r.text(t, "module")
 	m.Args = r.texts(t, "args", false, nil)
@@ -189,7 +189,7 @@ func (r *reader) what(t table, m *Manifest) {
 	m.Profile, m.Policy = "", v
 }
 
-// isModule reports whether a module is a file, and not a command of a bundle.
+// isModule reports whether module is a .wasm file, and not a command of a bundle.
 func isModule(module string) bool { return path.Ext(module) == ".wasm" }
 
 func (r *reader) config(t table, m *Manifest) {
@@ -221,7 +221,7 @@ func (r *reader) capabilities(t table, m *Manifest) {
 	c.Gatekeepers = r.texts(t, "gatekeepers", true, CheckName)
 }
 
-// tools reads what the tools work on.
+// tools reads the table tools.
 func (r *reader) tools(file, t table, m *Manifest) {
 	r.keys(t, "workspace")
 	if dir, ok := r.text(t, "workspace"); ok {
@@ -236,7 +236,7 @@ func (r *reader) tools(file, t table, m *Manifest) {
 	}
 }
 
-// providers are the models that a role may name as PROVIDER/MODEL. The credential has the name of
+// providers are the providers that a role may name as PROVIDER/MODEL. The credential is named like
 // the provider.
 var providers = map[string]Role{
 	"anthropic": {Form: "messages", URL: "https://api.anthropic.com", Credential: "anthropic"},
@@ -340,14 +340,15 @@ func (r *reader) limits(t table, m *Manifest) {
 
 const capitals = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-// consists reports whether a name has at most most bytes: lower-case letters, digits and more.
+// consists reports whether name has at most most bytes and only lower-case letters, digits and
+// more.
 func consists(name string, most int, more string) bool {
 	return len(name) <= most && !strings.ContainsFunc(name, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && !strings.ContainsRune(more, c)
 	})
 }
 
-// CheckName returns what is wrong with the name of an agent.
+// CheckName returns an error if name is not valid for an agent.
 func CheckName(name string) error {
 	if consists(name, 63, "-") && name != "" && name[0] != '-' {
 		return nil
@@ -356,7 +357,7 @@ func CheckName(name string) error {
 		name)
 }
 
-// CheckChannel returns what is wrong with the name of a channel or role. The name is a part of file
+// CheckChannel returns an error if name is not valid for a channel or role. It is used in file
 // names.
 func CheckChannel(name string) error {
 	if consists(name, agent.MaxName, "-_.") && name != "" && name[0] != '-' && name[0] != '.' {
@@ -366,7 +367,7 @@ func CheckChannel(name string) error {
 		"team", name, agent.MaxName)
 }
 
-// CheckHandle returns what is wrong with the name by which messages mention an agent.
+// CheckHandle returns an error if the handle, by which messages mention an agent, is not valid.
 func CheckHandle(name string) error {
 	if consists(name, 63, "-_"+capitals) {
 		return nil

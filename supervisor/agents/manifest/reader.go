@@ -16,7 +16,7 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// reader reads values with their places, and collects what is wrong with them.
+// A reader reads values of a file and collects errors with their positions.
 type reader struct {
 	source string
 	at     map[string]syntax.Position
@@ -24,16 +24,16 @@ type reader struct {
 	warns  []syntax.Error
 }
 
-// table is a table of the file: its values, and its path with a dot behind it, "" for the file.
+// A table is a table of the file: its values, and its path with a final dot, "" for the file.
 type table struct {
 	values map[string]any
 	path   string
 }
 
-// A plain reads the values of a text, and their places: syntax.PlainAt, or plainJSON.
+// A plain parses a text to values and their positions: syntax.PlainAt or plainJSON.
 type plain func(source string, text []byte) (map[string]any, map[string]syntax.Position, error)
 
-// plainOf returns the plain for a manifest, whose name says what it is.
+// plainOf returns the plain for a manifest: JSON or TOML, by its name.
 func plainOf(source string) plain {
 	if strings.HasSuffix(source, ".json") {
 		return plainJSON
@@ -41,7 +41,8 @@ func plainOf(source string) plain {
 	return syntax.PlainAt
 }
 
-// open reads the values of a file. The error is of type syntax.Errors if the text is wrong.
+// open parses a file and returns a reader and the top table. An error about text is a
+// syntax.Errors.
 func open(read plain, source string, text []byte) (*reader, table, error) {
 	values, at, err := read(source, text)
 	if found, ok := errors.AsType[syntax.Errors](err); ok {
@@ -50,7 +51,7 @@ func open(read plain, source string, text []byte) (*reader, table, error) {
 	return &reader{source: source, at: at}, table{values: values}, err
 }
 
-// openFile is open for a file of TOML, which has no values if it is missing.
+// openFile opens a TOML file as open does. A missing file has no values.
 func openFile(path string) (r *reader, t table, text []byte, err error) {
 	text, err = os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -78,13 +79,13 @@ func (r *reader) warn(path, hint, text string) {
 	r.warns = append(r.warns, syntax.Error{Position: r.place(path), Hint: hint, Message: text})
 }
 
-// has reports whether the key is there.
+// has reports whether the table has the key.
 func (t table) has(key string) bool {
 	_, ok := t.values[key]
 	return ok
 }
 
-// keys refuses keys that are not known.
+// keys reports an error for each unknown key of t.
 func (r *reader) keys(t table, known ...string) {
 	for _, key := range slices.Sorted(maps.Keys(t.values)) {
 		if slices.Contains(known, key) {
@@ -100,8 +101,8 @@ func (r *reader) keys(t table, known ...string) {
 
 func (r *reader) wrongType(path, want string) { r.fail(path, "", "%s must be %s", path, want) }
 
-// value returns the value of a key, of the type T, and whether it is there. kind is what T is
-// called.
+// value returns the value of a key, and whether it exists and is a T. Otherwise it reports an error
+// for a value of another type, which calls T kind.
 func value[T any](r *reader, t table, key, kind string) (v T, ok bool) {
 	raw, there := t.values[key]
 	if !there {
@@ -113,7 +114,8 @@ func value[T any](r *reader, t table, key, kind string) (v T, ok bool) {
 	return v, ok
 }
 
-// text returns a text of at most maxText bytes without control characters.
+// text returns the string of a key, and whether it is there and valid: at most maxText bytes
+// without control characters.
 func (r *reader) text(t table, key string) (string, bool) {
 	v, ok := value[string](r, t, key, "text in quotes")
 	return v, ok && r.plain(t.path+key, v)
@@ -138,7 +140,7 @@ func (r *reader) flag(t table, key string) bool {
 	return v
 }
 
-// word returns a text that is one of words, or the first of them.
+// word returns the value of a key, which must be one of words. The first one is the default.
 func (r *reader) word(t table, key string, words ...string) string {
 	v, ok := r.text(t, key)
 	if !ok {
@@ -154,7 +156,7 @@ func (r *reader) word(t table, key string, words ...string) string {
 	return v
 }
 
-// address returns the URL of a host, to which paths are appended. what says what the host is for.
+// address returns the value of a key, which must be a base URL. what names the host in errors.
 func (r *reader) address(t table, key, what string) string {
 	text, _ := r.text(t, key)
 	if u, err := url.Parse(text); text != "" && (err != nil || u.Host == "" || u.User != nil ||
@@ -165,7 +167,7 @@ func (r *reader) address(t table, key, what string) string {
 	return text
 }
 
-// number returns a whole number between least and most, or otherwise.
+// number returns the integer of a key, from least to most, or the default otherwise.
 func (r *reader) number(t table, key string, least, most, otherwise int64) int64 {
 	v, ok := value[int64](r, t, key, "a whole number")
 	if !ok {
@@ -177,7 +179,7 @@ func (r *reader) number(t table, key string, least, most, otherwise int64) int64
 	return v
 }
 
-// quantity returns a duration or a size between least and most, or otherwise.
+// quantity returns the duration or size of a key, from least to most, or the default otherwise.
 func (r *reader) quantity(t table, key string, unit policy.Unit, least, most, otherwise int64) int64 {
 	v, ok := value[string](r, t, key, "text with a unit, such as "+
 		map[policy.Unit]string{policy.Bytes: `"64MiB"`, policy.Duration: `"30s"`}[unit])
@@ -200,8 +202,8 @@ func (r *reader) duration(t table, key string, least, most, otherwise time.Durat
 		int64(otherwise)))
 }
 
-// texts returns a list of texts, each of which check accepts. The list has no text twice if it is a
-// set.
+// texts returns the list of strings of a key. It reports an error for each that check refuses and,
+// if set is true, for duplicates.
 func (r *reader) texts(t table, key string, set bool, check func(string) error) []string {
 	list, ok := value[[]any](r, t, key, "a list of texts in quotes")
 	if !ok {
@@ -234,7 +236,7 @@ func (r *reader) texts(t table, key string, set bool, check func(string) error) 
 	return out
 }
 
-// sub returns a table of t, which is empty if it is not there.
+// sub returns the table key of t, empty if it does not exist.
 func (r *reader) sub(t table, key string) table {
 	v, _ := value[map[string]any](r, t, key, "a table")
 	return table{v, t.path + key + "."}

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// An importOf is a module that a script imports by its name.
+// An importOf is an import of a module by a script, with its position.
 type importOf struct {
 	name   string
 	offset int
 }
 
-// scriptImports returns what a script in JavaScript or TypeScript imports: by import and export
-// from, by import() and by require(). Comments, and strings that are no names of modules, do not
-// count. The jail is what holds an agent: this check tells its author early.
+// scriptImports returns the imports of a JavaScript or TypeScript script: by import and export
+// from, import() and require(). It skips comments and other strings. It only helps authors: the
+// jail enforces what an agent may do.
 func scriptImports(text []byte) (out []importOf) {
 	l := lexer{text: string(text)}
 	var last [2]token
@@ -47,17 +47,17 @@ type token struct {
 
 func (t token) is(text string) bool { return t.kind != quoted && t.text == text }
 
-// lexer splits a script into tokens, as far as the search for imports needs it.
+// A lexer splits a script into tokens, as far as the search for imports needs them.
 type lexer struct {
 	text string
 	at   int
-	// nested counts the braces within each ${ of the templates that are open.
+	// nested counts the open braces within each ${ of open template literals.
 	nested []int
 }
 
 func (l *lexer) rest() string { return l.text[l.at:] }
 
-// skip goes past white space and comments.
+// skip skips white space and comments.
 func (l *lexer) skip() {
 	for l.at < len(l.text) {
 		rest := l.rest()
@@ -75,7 +75,7 @@ func (l *lexer) skip() {
 	}
 }
 
-// to goes past the next place of what.
+// to skips to the end of the next occurrence of what.
 func (l *lexer) to(what string) {
 	if i := strings.Index(l.rest(), what); i >= 0 {
 		l.at += i + len(what)
@@ -89,7 +89,7 @@ func isWord(c byte) bool {
 		c >= 'A' && c <= 'Z'
 }
 
-// next returns the next token; before is the one before it.
+// next returns the next token. before is the previous one.
 func (l *lexer) next(before token) token {
 	l.skip()
 	if l.at >= len(l.text) {
@@ -126,7 +126,8 @@ func (l *lexer) next(before token) token {
 	return token{mark, l.text[start:l.at], start}
 }
 
-// quoted reads a string behind its opening quote, with the escapes of ASCII taken back.
+// quoted reads the rest of a string after its opening quote and returns it with ASCII escapes
+// decoded.
 func (l *lexer) quoted(quote byte) string {
 	var b strings.Builder
 	for l.at < len(l.text) {
@@ -144,7 +145,7 @@ func (l *lexer) quoted(quote byte) string {
 	return b.String()
 }
 
-// escape reads what follows a backslash.
+// escape reads an escape sequence after its backslash and appends its value to b.
 func (l *lexer) escape(b *strings.Builder) {
 	c := l.text[l.at]
 	l.at++
@@ -171,8 +172,8 @@ func (l *lexer) escape(b *strings.Builder) {
 	b.WriteRune(rune(value))
 }
 
-// template reads a template up to its end or to the next ${. A template without a value in it may
-// name a module, as import(`fs`) does.
+// template reads a template literal to its end or the next ${. One without ${ may name a module, as
+// in import(`fs`).
 func (l *lexer) template(start int) token {
 	var b strings.Builder
 	for l.at < len(l.text) {
@@ -196,7 +197,7 @@ func (l *lexer) template(start int) token {
 	return token{kind: end}
 }
 
-// beginsValue reports whether a slash behind t begins a regular expression and divides nothing.
+// beginsValue reports whether a slash after t starts a regular expression, and is not a division.
 func beginsValue(t token) bool {
 	switch t.kind {
 	case end:
@@ -210,7 +211,7 @@ func beginsValue(t token) bool {
 	return false
 }
 
-// regexp goes past a regular expression behind its opening slash.
+// regexp skips a regular expression after its opening slash.
 func (l *lexer) regexp() {
 	class := false
 	for l.at < len(l.text) {

@@ -22,25 +22,25 @@ const (
 	maxPrompt      = 256 << 10
 )
 
-// Kinds of forges, which make pull requests.
+// Kinds of forges, where pull requests are made.
 const (
 	gitHub = "github"
 	Gitea  = "gitea"
-	// NoForge makes none.
+	// NoForge means that no pull request is made.
 	NoForge = "none"
 )
 
-// A Task is a piece of work of jail worker: a change to a repository, on a branch of its own.
+// A Task is a task of jail worker: a change to a git repository, on a branch of its own.
 type Task struct {
 	ID string
-	// Repo is the https URL of the repository, without a user. Credential is the name of that for
-	// git, empty for none.
+	// Repo is the https URL of the repository, without a user. Credential is the name of the
+	// credential for git, empty for none.
 	Repo       *url.URL
 	Credential string
-	// Submodules are the https URLs of the submodules that are fetched; without any, none is.
+	// Submodules are the https URLs of the submodules to fetch.
 	Submodules []*url.URL
-	// Branch is where the work goes. Base is the branch that it begins at, empty for that of the
-	// repository's HEAD.
+	// Branch is the branch to push. Base is the branch to start from, empty for the repository's
+	// HEAD.
 	Branch, Base string
 	Prompt       string
 	Timeout      time.Duration
@@ -50,30 +50,30 @@ type Task struct {
 	Coordinator  Coordinator
 }
 
-// A TaskModel is the model that does a task.
+// A TaskModel is the model for a task.
 type TaskModel struct {
-	// Name is that of a role of models.toml. If it is empty, Role is the role.
+	// Name is the name of a role of models.toml. If it is empty, Role is used.
 	Name string
 	Role Role
-	// Key is a credential in place of that of the role, empty for that.
+	// Key is the name of a credential that replaces the role's, unless it is empty.
 	Key string
 }
 
-// A Forge is where pull requests are made.
+// A Forge is the service where the pull request is made.
 type Forge struct {
 	Kind       string
 	API        *url.URL
 	Credential string
 }
 
-// A Coordinator is told how a task goes on. Its URL is nil for none.
+// A Coordinator is a service that gets progress reports of a task. Its URL is nil for none.
 type Coordinator struct {
 	URL        *url.URL
 	Credential string
 }
 
-// ParseTask reads the file of a task, strictly. The error is of type syntax.Errors if the file is
-// wrong, and has all that is.
+// ParseTask parses the text of a task file, strictly. If it is invalid, the error is a
+// syntax.Errors with all errors.
 func ParseTask(source string, text []byte) (Task, error) {
 	r, t, err := open(syntax.PlainAt, source, text)
 	if err != nil {
@@ -120,9 +120,9 @@ func ParseTask(source string, text []byte) (Task, error) {
 	return task, syntax.Report(source, text, r.errs)
 }
 
-// TaskOf makes the task of environment variables: TASK_ID, REPO_URL, BRANCH, PROMPT, CLAUDE_API_KEY,
-// COORDINATOR_URL, WORKER_SECRET, TIMEOUT_MS and MODEL. The key, the secret and the user of the URL
-// are names of credentials.
+// TaskOf returns the task of environment variables: TASK_ID, REPO_URL, BRANCH, PROMPT,
+// CLAUDE_API_KEY, COORDINATOR_URL, WORKER_SECRET, TIMEOUT_MS and MODEL. The key, the secret and the
+// user of the URL are names of credentials, not the secrets themselves.
 func TaskOf(getenv func(string) string) (Task, error) {
 	task := Task{ID: getenv("TASK_ID"), Branch: getenv("BRANCH"), Prompt: getenv("PROMPT"),
 		Timeout: defaultTimeout,
@@ -152,18 +152,17 @@ func TaskOf(getenv func(string) string) (Task, error) {
 	return task, nil
 }
 
-// credentialName is the name of a credential. What is longer is taken for a secret itself.
+// credentialName matches names of credentials. A longer text is probably a secret itself.
 var credentialName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$`)
 
-// branchName is what git check-ref-format takes, and less.
+// branchName matches a subset of the names that git check-ref-format accepts.
 var branchName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*([./][A-Za-z0-9_-]+)*$`)
 
-// fill takes the URLs, fills in what they imply, and returns what is wrong, by the keys. No error
-// quotes what may be a secret.
+// fill parses the URLs, sets fields that they imply and returns errors by key, without secrets.
 func (t *Task) fill(repo, api, coordinator string) map[string]error {
 	wrong := map[string]error{}
 	if id.Check(t.ID) != nil {
-		// Who gives out tasks has names of its own for them, such as PROJ-123.
+		// Allow ids of issue trackers, such as PROJ-123.
 		wrong["id"] = errors.New("want 1 to 64 letters, digits, ., - and _, of which the first is a " +
 			"letter or digit")
 	}
@@ -227,7 +226,7 @@ func (t *Task) fillForge(api string, wrong map[string]error) {
 		return
 	case gitHub, Gitea:
 	case "":
-		// Of a host that nobody knows there are no pull requests.
+		// No pull requests at unknown hosts.
 		f.Kind = NoForge
 		return
 	default:
@@ -256,10 +255,10 @@ func (t *Task) fillForge(api string, wrong map[string]error) {
 	}
 }
 
-// repoPath is a path without anything that a shell, git or a pattern of a policy would take for more.
+// repoPath matches URL paths without special characters of a shell, git or policy patterns.
 var repoPath = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?$`)
 
-// httpsURL returns a URL and its user apart. An error does not quote it.
+// httpsURL parses an https URL and returns it without its user, and the user. Errors omit it.
 func httpsURL(text string) (*url.URL, *url.Userinfo, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" ||
@@ -267,7 +266,7 @@ func httpsURL(text string) (*url.URL, *url.Userinfo, error) {
 		return nil, nil, errors.New("want a URL as https://HOST/PATH")
 	}
 	user := u.User
-	// JoinPath does not make up the slash of a URL without a path.
+	// JoinPath does not add the slash of a URL without a path.
 	u.User, u.Path = nil, "/"+strings.Trim(u.Path, "/")
 	return u, user, nil
 }

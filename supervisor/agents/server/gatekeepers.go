@@ -10,8 +10,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// addGatekeepers adds the requests about the owner's gatekeepers. Whoever asks is the owner, who may
-// use each of them; actions wait for an approval all the same.
+// addGatekeepers adds the routes for the owner's gatekeepers. The client is the owner and may use
+// all of them, but actions still need an approval.
 func (s *Server) addGatekeepers(gates *gatekeepers.Desk) {
 	const one = agentapi.GatekeepersPath + "/{name}"
 	for pattern, h := range map[string]handler{
@@ -42,10 +42,11 @@ func (s *Server) addGatekeepers(gates *gatekeepers.Desk) {
 	}
 }
 
-// maxRef bounds the id that a client gives a proposal, in bytes.
+// maxRef bounds a client's id for a proposal, in bytes.
 const maxRef = 200
 
-// gated reads the body of a request to a gatekeeper.
+// gated returns a handler that decodes the body of a request and calls f with the gatekeeper's
+// name.
 func gated(f func(context.Context, string, agentapi.Gate) (any, error)) handler {
 	return func(r *http.Request) (any, error) {
 		var g agentapi.Gate

@@ -13,7 +13,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Token returns the secret of the file, and makes one if there is none.
+// Token returns the secret token in the file at path. It creates the file if there is none.
 func Token(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -23,8 +23,8 @@ func Token(path string) (string, error) {
 	return string(text), err
 }
 
-// Listen listens on an address of the loopback, and refuses any other: the token would cross the
-// network in plain text.
+// Listen listens on a loopback address. It returns an error for any other, since the token would
+// cross the network in plain text.
 func Listen(address string) (net.Listener, error) {
 	a, err := netip.ParseAddrPort(address)
 	if err != nil || !a.Addr().IsLoopback() {
@@ -34,7 +34,8 @@ func Listen(address string) (net.Listener, error) {
 	return net.Listen("tcp", a.String())
 }
 
-// Guarded lets in who names the token, at the address itself, and from no page of another origin.
+// Guarded returns a handler that accepts only requests with the token, to this address, and not
+// from web pages of another origin.
 func (s *Server) Guarded(address, token string) http.Handler {
 	return loopback.Guard(address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !loopback.Same(r.Header.Get("Authorization"), "Bearer "+token) {

@@ -54,10 +54,10 @@ func (s *Server) tick(r *http.Request) (any, error) {
 		Type: agent.TypeTick, Data: json.RawMessage(`{}`)}, 0)
 }
 
-// sent puts an event into an inbox and waits for a while for what becomes of it.
+// sent puts an event into an inbox, waits until it is committed or dead, at most wait.
 func (s *Server) sent(ctx context.Context, i store.Instance, e agent.Event,
 	wait time.Duration) (any, error) {
-	// Before the event is sent, so that its end is not missed.
+	// Before Send, so that the end of the event is not missed.
 	changed := s.agents.Changed(i.ID)
 	seq, err := s.agents.Send(i.ID, e)
 	if err != nil {
@@ -68,13 +68,13 @@ func (s *Server) sent(ctx context.Context, i store.Instance, e agent.Event,
 	if answer.ID == "" {
 		answer.ID = fmt.Sprintf("%s/%s/%d", e.Source, i.Agent, seq)
 		if wait <= 0 {
-			// It is new, and nobody wants to know what becomes of it.
+			// The event is new, and the client does not wait.
 			return answer, nil
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(max(wait, 0), agentapi.MaxWait))
 	defer cancel()
-	// What becomes of a new event is still to come. One with an id may have come before.
+	// Only an event with an id may have been sent and handled before.
 	known := e.ID != ""
 	for ; ; known = true {
 		if known {
@@ -87,7 +87,7 @@ func (s *Server) sent(ctx context.Context, i store.Instance, e agent.Event,
 		case <-changed:
 		case <-ctx.Done():
 			if wait > 0 {
-				// A failure that is tried again changes nothing that is waited for.
+				// Report the error of a failed attempt, too.
 				_, err = s.became(&answer, i)
 			}
 			return answer, err
@@ -102,9 +102,9 @@ func (s *Server) sent(ctx context.Context, i store.Instance, e agent.Event,
 	}
 }
 
-// became says what has become of an event, and whether that is final.
+// became sets the state of an event in to, and reports whether it is final.
 func (s *Server) became(to *agentapi.Sent, i store.Instance) (bool, error) {
-	// The request's own context may be over; the answer is still wanted.
+	// The request's context may be over, but the answer is still sent.
 	ctx := context.Background()
 	i, err := s.agents.Store.Instance(ctx, i.ID)
 	if err != nil {
@@ -129,8 +129,8 @@ func (s *Server) became(to *agentapi.Sent, i store.Instance) (bool, error) {
 	return true, err
 }
 
-// follow calls f for the publications of an agent after a number, and waits for more if it is to
-// follow. tick is called now and then while there is nothing.
+// follow calls f for the publications of an agent with numbers above after. If more is true, it
+// waits for further ones until ctx is done, and calls tick now and then while there are none.
 func (s *Server) follow(ctx context.Context, name string, after int64, more bool,
 	f func(agentapi.Publication) error, tick func() error) error {
 	for {
@@ -168,7 +168,7 @@ func (s *Server) follow(ctx context.Context, name string, after int64, more bool
 	}
 }
 
-// after reads where a stream begins.
+// after returns the number in the request after which a stream begins.
 func (s *Server) after(r *http.Request) (int64, error) {
 	name := r.PathValue("name")
 	if _, err := s.agents.Store.Agent(r.Context(), name); err != nil {
@@ -185,7 +185,7 @@ func (s *Server) after(r *http.Request) (int64, error) {
 	return after, nil
 }
 
-// logLines sends publications as lines of JSON. An empty line says that there is nothing new.
+// logLines sends publications as JSON Lines. Empty lines keep the connection alive.
 func (s *Server) logLines(w http.ResponseWriter, r *http.Request) {
 	after, err := s.after(r)
 	if err != nil {
@@ -212,7 +212,7 @@ func (s *Server) logLines(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// socket sends publications over a WebSocket, each as a text of JSON.
+// socket sends publications over a WebSocket, each as a text message of JSON.
 func (s *Server) socket(w http.ResponseWriter, r *http.Request) {
 	after, err := s.after(r)
 	if err != nil {

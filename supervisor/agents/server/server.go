@@ -1,6 +1,6 @@
-// Package server answers the clients of jail-agentd: JSON over HTTP on its socket, whose permissions
-// let in the owner alone, and on loopback to those who have the token. The messages are those of
-// package agentapi.
+// Package server is the HTTP server of jail-agentd. It serves JSON on a Unix socket that only the
+// owner can access, and on loopback to clients that have the token. Package agentapi has the
+// messages.
 package server
 
 import (
@@ -34,23 +34,23 @@ const (
 	maxBody   = 1 << 20
 	maxMemory = 64 << 20
 	maxListed = 1000
-	// sign is how often a stream without news says that it is still there.
+	// sign is the interval of keep-alive signs on an idle stream.
 	sign = 15 * time.Second
 )
 
-// A Server answers clients.
+// A Server answers the requests of jail-agentd's clients.
 type Server struct {
 	agents *agents.Agents
 	log    *slog.Logger
 	mux    *http.ServeMux
-	// ctx is done when the daemon ends: nobody waits for anything then.
+	// ctx is done when the daemon ends. Requests then stop to wait.
 	ctx context.Context
-	// active is how many requests are under way; used is when one ended last, as Unix nanoseconds.
+	// active is the number of requests in progress; used is when the last ended, in Unix ns.
 	active atomic.Int64
 	used   atomic.Int64
 }
 
-// New returns a Server of these agents. Streams end with ctx.
+// New returns a Server for these agents. Streams end when ctx is done.
 func New(ctx context.Context, a *agents.Agents, log *slog.Logger) *Server {
 	s := &Server{agents: a, log: log, mux: http.NewServeMux(), ctx: ctx}
 	s.used.Store(time.Now().UnixNano())
@@ -91,7 +91,7 @@ func New(ctx context.Context, a *agents.Agents, log *slog.Logger) *Server {
 
 type handler func(*http.Request) (any, error)
 
-// done does something to the agent that the path names, which has no result.
+// done returns a handler that calls do with the name of the agent in the path, without a result.
 func done(do func(context.Context, string) error) handler {
 	return func(r *http.Request) (any, error) {
 		return struct{}{}, do(r.Context(), r.PathValue("name"))
@@ -108,12 +108,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// IdleSince returns since when no request is under way, or false while one is.
+// IdleSince returns since when no request is in progress, and false while there is one.
 func (s *Server) IdleSince() (time.Time, bool) {
 	return time.Unix(0, s.used.Load()), s.active.Load() == 0
 }
 
-// answered writes what h returns.
+// answered returns an HTTP handler that writes the result or error of h as JSON.
 func (s *Server) answered(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxMemory)
@@ -146,7 +146,7 @@ func (s *Server) refuse(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(agentapi.Problem{Error: e})
 }
 
-// asProblem says what an error is to a client.
+// asProblem converts an error to the error that a client gets.
 func asProblem(err error) *problem.Error {
 	var p *problem.Error
 	var own *agent.Error
@@ -184,7 +184,7 @@ func asProblem(err error) *problem.Error {
 	return with(problem.Failed, "")
 }
 
-// read reads the body of a request, strictly.
+// read decodes the JSON body of a request into to, strictly.
 func read(r *http.Request, to any) error {
 	text, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if err == nil && len(text) > maxBody {
@@ -202,8 +202,8 @@ func read(r *http.Request, to any) error {
 	return nil
 }
 
-// instance returns the instance that a request is about: that on the channel of the query, or the
-// only one.
+// instance returns the instance of a request: on the channel in the query, or else the agent's
+// first one.
 func (s *Server) instance(r *http.Request) (store.Instance, error) {
 	return s.on(r, r.URL.Query().Get("channel"))
 }
@@ -219,7 +219,7 @@ func (s *Server) on(r *http.Request, channel string) (store.Instance, error) {
 		if i.State == store.Terminated || i.Parent != 0 {
 			continue
 		}
-		// The first of the manifest is the first one here.
+		// The instances are in the manifest's order.
 		if channel == "" || i.Channel == channel {
 			return i, nil
 		}
@@ -276,14 +276,14 @@ func (s *Server) agentOf(a store.Agent) *agentapi.Agent {
 	return shown
 }
 
-// available is a built-in agent that is on no channel.
+// available returns a built-in agent that is on no channel, as an agentapi.Agent.
 func (s *Server) available(b builtin.Agent) *agentapi.Agent {
 	shown := s.agentOf(store.Agent{Name: b.Name})
 	shown.State = agentapi.Available
 	return shown
 }
 
-// spawn puts an agent on a channel.
+// spawn handles a request to put an agent on a channel.
 func (s *Server) spawn(r *http.Request) (any, error) {
 	var req agentapi.Spawn
 	if err := read(r, &req); err != nil {
@@ -306,7 +306,7 @@ func (s *Server) spawn(r *http.Request) (any, error) {
 	return s.get(r)
 }
 
-// rank orders states by how much attention they need.
+// rank orders states by how much attention they need, the highest most.
 var rank = map[string]int{store.Terminated: 1, store.Created: 2, store.Dormant: 3,
 	store.Initializing: 4, store.Active: 5, store.Failed: 6}
 
@@ -367,7 +367,7 @@ func (s *Server) get(r *http.Request) (any, error) {
 	}
 	m, err := s.agents.Manifest(a.Name)
 	if err != nil {
-		// That is shown, and the rest of the agent with it.
+		// Show the problem together with the rest of the agent.
 		a.Problem = err.Error()
 		return a, nil
 	}
@@ -465,7 +465,7 @@ func (s *Server) retry(r *http.Request) (any, error) {
 	return agentapi.Retry{Seq: again}, err
 }
 
-// operation carries out an operation on the database of an agent.
+// operation returns a handler that does an operation on the database of an agent.
 func (s *Server) operation(op string) handler {
 	return func(r *http.Request) (any, error) {
 		i, err := s.instance(r)

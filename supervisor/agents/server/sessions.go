@@ -15,8 +15,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/transcript"
 )
 
-// addSessions adds the sessions of the tool loop: jail agent chat and jail worker keep their events
-// here. Those are the loop's words: nothing is done because of them.
+// addSessions adds the routes for sessions of the tool loop. jail agent chat and jail worker store
+// their events here; jail-agentd does not act on them.
 func (s *Server) addSessions() {
 	const one = agentapi.SessionsPath + "/{id}"
 	s.mux.HandleFunc("GET "+agentapi.SessionsPath, s.answered(s.sessions))
@@ -41,7 +41,7 @@ func sessionID(r *http.Request) (string, error) {
 	return id, nil
 }
 
-// maxEvents bounds the events that come at one time.
+// maxEvents bounds the number of events in one request.
 const maxEvents = 16
 
 func (s *Server) appendEvents(r *http.Request) (any, error) {
@@ -80,7 +80,7 @@ func (s *Server) appendEvents(r *http.Request) (any, error) {
 	return struct{}{}, err
 }
 
-// eventOf checks an event of a session, and returns its number and its JSON without blanks.
+// eventOf checks an event of a session, and returns its number and its compacted JSON.
 func eventOf(id string, text []byte) (int64, []byte, error) {
 	if len(text) > transcript.MaxEvent {
 		return 0, nil, fmt.Errorf("one is larger than %d MiB", transcript.MaxEvent>>20)
@@ -115,7 +115,7 @@ func (s *Server) sessionEvents(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 	case begun:
-		// The client has to see that the list is not whole.
+		// Cut the connection, so that the client sees that the list is incomplete.
 		s.log.Debug("a transcript was cut", "error", err)
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, store.ErrNotFound):

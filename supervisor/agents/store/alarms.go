@@ -11,7 +11,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 )
 
-// A set is an alarm of an instance.
+// A set is an alarm with the id of its instance.
 type set struct {
 	agentapi.Alarm
 	instance int64
@@ -24,7 +24,7 @@ func scanAlarm(scan func(...any) error) (a set, err error) {
 		(*[]byte)(&a.Data))
 }
 
-// alarm sets an alarm, in place of one of that name.
+// alarm carries out an OpAlarm: it sets an alarm, or changes the one with the same name.
 func (d *delivery) alarm(f agent.Effect) error {
 	if f.Name == "" || f.At.IsZero() || f.At.UnixMilli() <= 0 {
 		return refused("an alarm needs a name, and a time after 1970")
@@ -43,14 +43,14 @@ func (d *delivery) alarm(f agent.Effect) error {
 		data = excluded.data`, d.from.ID, f.Name, millis(f.At), []byte(f.Data))
 }
 
-// Fire makes an event of each alarm that is due, and returns whose they are and when the next alarm
-// is due, the zero time for never. An alarm whose event still waits is not due: there is one
-// outstanding event for each alarm, however often it would have been due.
+// Fire puts an event into the inbox for each alarm that is due. It returns the ids of the instances
+// and when the next alarm is due, or the zero time if none is set. An alarm does not fire again
+// while its last event still waits in the inbox.
 func (s *Store) Fire() (woken []int64, next time.Time, err error) {
 	err = s.write(func(w *writer) error {
 		woken = woken[:0]
 		now := s.now()
-		// After the clock was set back, a heartbeat would be late by more than its own time.
+		// After the clock was set back, a heartbeat would be late by more than its interval.
 		if err := w.exec(`UPDATE alarm SET at = ? + every WHERE every > 0 AND pending = 0
 			AND at > ? + every`, millis(now), millis(now)); err != nil {
 			return err
@@ -68,7 +68,7 @@ func (s *Store) Fire() (woken []int64, next time.Time, err error) {
 			} else if !errors.Is(err, ErrFull) && err != ErrNotFound {
 				return err
 			}
-			// Without room in the inbox the alarm comes with the next try.
+			// If the inbox is full, try again after fullPause.
 			at := int64(0)
 			if err != nil {
 				at = millis(now.Add(fullPause))
@@ -87,10 +87,10 @@ func (s *Store) Fire() (woken []int64, next time.Time, err error) {
 	return woken, next, err
 }
 
-// fullPause is how long an alarm waits for room in an inbox.
+// fullPause is the time until an alarm is retried whose inbox was full.
 const fullPause = 10 * time.Second
 
-// fire puts the event of an alarm into the inbox.
+// fire puts the event of an alarm into the inbox and returns the event's number.
 func (w *writer) fire(a set, now time.Time) (uint64, error) {
 	e := agent.Event{Source: "host", Type: agent.TypeAlarm}
 	said := map[string]any{"at": a.At, "late_ms": now.Sub(a.At).Milliseconds()}
@@ -111,8 +111,9 @@ func (w *writer) fire(a set, now time.Time) (uint64, error) {
 	return seq, err
 }
 
-// fired is called for events that are committed, up to a number, and reports whether alarms have
-// fired by that: those whose events they are. One that was set again meanwhile stays, and a heartbeat begins anew.
+// fired handles the alarms whose events are numbered up to seq, after these are committed. It
+// deletes such an alarm unless it was set again, and rearms a heartbeat. It reports whether there
+// were any.
 func (w *writer) fired(of int64, seq uint64, now time.Time) (some bool, err error) {
 	var n int
 	args := []any{of, seq}
@@ -137,7 +138,7 @@ func (s *Store) Alarms(ctx context.Context, of int64) (all []agentapi.Alarm, err
 	})
 }
 
-// HasAlarms reports whether any alarm is set.
+// HasAlarms reports whether any instance has an alarm.
 func (s *Store) HasAlarms(ctx context.Context) (has bool, err error) {
 	return has, s.readers.row(`SELECT EXISTS (SELECT 1 FROM alarm)`, nil, &has)
 }

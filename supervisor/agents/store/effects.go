@@ -13,43 +13,43 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// Bounds of what an agent may leave here.
+// Bounds of an instance: its number of alarms, and the bytes of its state text and its settings.
 const (
 	maxAlarms   = 1000
 	maxNote     = 1 << 10
 	maxSettings = 64 << 10
-	// publications are kept of each instance, the last ones.
+	// publications is how many publications of each instance are kept.
 	publications = 1000
 )
 
-// ErrUnknown: an agent claims to have committed an event that was never given to it.
+// ErrUnknown: an agent claims to have committed an event that was never delivered to it.
 var ErrUnknown = errors.New("no such event was delivered")
 
-// A Settlement is what came of committed events.
+// A Settlement is the result of Ack.
 type Settlement struct {
-	// Woken are the instances that have new events, some of them several times.
+	// Woken are the instances that got new events. An id may occur several times.
 	Woken []int64
-	// Refused says which effects were not carried out, and why.
+	// Refused has a message for each refused effect, with the reason.
 	Refused []string
-	// Spilled says which sends a full inbox had no room for; they are dead letters of the receiver.
+	// Spilled names the messages that became dead letters because the receiver's inbox was full.
 	Spilled []string
-	// Alarms were set, or have fired.
+	// Alarms: an alarm was set or has fired.
 	Alarms bool
 	// Proposed: there are new proposals for the approval queue.
 	Proposed bool
-	// Events are those that were wanted, and More says that there may be further ones.
+	// Events are the events that Ack's Want asked for. More: there may be further ones.
 	Events []agent.Event
 	More   bool
 }
 
-// AgentID is the identity of an agent.
+// AgentID returns the id of the agent with this name: agent:USER:NAME.
 func (s *Store) AgentID(name string) string { return "agent:" + s.user + ":" + name }
 
-// Ack takes the events of an instance up to a number out of its inbox, because they are committed,
-// and delivers their effects, all in one transaction. Effects of events that were settled before
-// are left out, so Ack may be repeated. If the inbox of a receiver is full it does nothing and
-// returns ErrFull, or with spill makes what does not fit a dead letter of the receiver. It delivers
-// the events that are wanted, as Next does; none if the limit is 0.
+// Ack removes the committed events up to seq from the inbox of an instance and delivers their
+// effects, in one transaction. It skips effects of events that were settled before, so it may be
+// repeated. If the inbox of a receiver is full, it returns ErrFull and changes nothing; with spill,
+// the message becomes a dead letter of the receiver instead. In the same transaction Ack delivers
+// the events that want asks for, as Next does, none if the limit is 0.
 func (s *Store) Ack(of int64, seq uint64, effects []agent.Effects, spill bool,
 	want Want) (Settlement, error) {
 	var done Settlement
@@ -105,7 +105,7 @@ func (s *Store) Ack(of int64, seq uint64, effects []agent.Effects, spill bool,
 	return done, err
 }
 
-// scanOne returns an instance that is not being deleted.
+// scanOne returns the instance with this id, or ErrNotFound, also if it is being deleted.
 func scanOne(w *writer, id int64) (Instance, error) {
 	return instance(w.rows, `id = ? AND deleting = 0`, id)
 }
@@ -122,8 +122,8 @@ type delivery struct {
 	done *Settlement
 }
 
-// all carries the effects of one event out. An effect that an agent may not have is left out and
-// named; an error is one of the database, or ErrFull.
+// all carries out the effects of one event. It adds effects that are not allowed to Refused. It
+// returns only errors of the database and ErrFull.
 func (d *delivery) all(e agent.Effects) error {
 	if len(e.Effects) > agent.MaxEffects {
 		d.refuse(e.Seq, 0, fmt.Errorf("%d effects, more than %d", len(e.Effects), agent.MaxEffects))
@@ -138,14 +138,14 @@ func (d *delivery) all(e agent.Effects) error {
 			return err
 		}
 	}
-	// Not every event pays for that.
+	// Trimming is too slow for each event.
 	if e.Seq%64 == 0 {
 		return d.w.trim(d.from.ID)
 	}
 	return nil
 }
 
-// refusal is the reason why an effect is left out.
+// A refusal is the reason why an effect is not carried out.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
@@ -188,7 +188,7 @@ func (d *delivery) one(seq uint64, f agent.Effect) error {
 	return refused("%q is no operation", f.Op)
 }
 
-// send delivers a message, or an update or the completion of one.
+// send delivers a message, or an update or completion of an earlier message.
 func (d *delivery) send(id string, f agent.Effect) error {
 	e := agent.Event{ID: id, Time: d.now, Source: d.source, Type: f.Type, Kind: agent.KindNew,
 		ReplyTo: f.ReplyTo, Data: f.Data}
@@ -208,7 +208,7 @@ func (d *delivery) send(id string, f agent.Effect) error {
 	}
 	e.Channel = channel
 	var receivers []receiver
-	// The result of a call is for the caller, who waits for it.
+	// The caller reads the result of a call from the publications.
 	if f.Type != agent.TypeResult {
 		if receivers, err = d.receivers(channel, name); err != nil {
 			return err
@@ -231,9 +231,8 @@ func (d *delivery) send(id string, f agent.Effect) error {
 	return d.publish(e, name)
 }
 
-// typeFor returns the type of a message for one receiver: a message that has no type of its
-// sender's is a direct one, one that mentions the receiver's handle, or a plain one. Which of these
-// it is does not depend on what the sender says.
+// typeFor returns the event type of a message for one receiver. A type of the sender's own is kept.
+// Otherwise the type is direct, mention or message, whichever of these the sender gave.
 func typeFor(given string, direct bool, data []byte, handle string) string {
 	switch given {
 	case "", agent.TypeMessage, agent.TypeMention, agent.TypeDirect:
@@ -245,8 +244,7 @@ func typeFor(given string, direct bool, data []byte, handle string) string {
 	return given
 }
 
-// MessageType returns the type of a message to a channel for a receiver: a mention if it has the
-// handle in it as @handle, or a plain message.
+// MessageType returns TypeMention if a channel message mentions @handle, else TypeMessage.
 func MessageType(data []byte, handle string) string {
 	if mentions(data, handle) {
 		return agent.TypeMention
@@ -254,7 +252,7 @@ func MessageType(data []byte, handle string) string {
 	return agent.TypeMessage
 }
 
-// mentions reports whether @handle stands in a text as a word.
+// mentions reports whether text contains @handle as a word.
 func mentions(text []byte, handle string) bool {
 	if handle == "" {
 		return false
@@ -274,7 +272,7 @@ func mentions(text []byte, handle string) bool {
 	}
 }
 
-// address turns the receiver of a send into a channel, and for a direct message the agent's name.
+// address resolves the To of an effect to a channel and, for a direct message, to an agent's name.
 func (d *delivery) address(to string) (channel, name string, err error) {
 	if to == "" || to == d.from.Channel {
 		return d.from.Channel, "", nil
@@ -294,7 +292,8 @@ func (d *delivery) address(to string) (channel, name string, err error) {
 	return channel, name, err
 }
 
-// receivers returns who gets a message on a channel: all other members, or one agent's instance.
+// receivers returns the receivers of a message on a channel: the instance of the agent name or, if
+// name is empty, all other members.
 func (d *delivery) receivers(channel, name string) ([]receiver, error) {
 	text, args := `SELECT `+receiverColumns+` FROM instance WHERE channel = ? AND state <> ?
 		AND id <> ? AND parent = 0 ORDER BY id`, []any{channel, Terminated, d.from.ID}
@@ -305,7 +304,7 @@ func (d *delivery) receivers(channel, name string) ([]receiver, error) {
 	return list(d.w.rows, text, args, scanReceiver)
 }
 
-// sentTo returns where a message of this instance went, to send an update after it.
+// sentTo returns the channel or agent to which this instance sent the message with this id.
 func (d *delivery) sentTo(id string) (to string, err error) {
 	var channel, name string
 	err = d.w.row(`SELECT channel, receiver FROM publication WHERE instance = ? AND id = ?
@@ -320,7 +319,7 @@ func (d *delivery) sentTo(id string) (to string, err error) {
 	return channel, err
 }
 
-// lose makes an event that has no room a dead letter.
+// lose makes an event a dead letter of r, because r's inbox is full.
 func (d *delivery) lose(r receiver, e agent.Event) error {
 	seq, err := d.w.number(r.agent)
 	if err != nil {
@@ -332,14 +331,14 @@ func (d *delivery) lose(r receiver, e agent.Event) error {
 		millis(d.now), "the inbox was full")
 }
 
-// publish notes what an agent sent.
+// publish stores a message that the instance sent as a publication.
 func (d *delivery) publish(e agent.Event, receiver string) error {
 	return d.w.exec(`INSERT INTO publication (instance, time, channel, receiver, kind, id, type,
 		reply_to, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`, d.from.ID, millis(d.now), e.Channel,
 		receiver, e.Kind, e.ID, e.Type, e.ReplyTo, []byte(e.Data))
 }
 
-// trim forgets the publications of an instance but the last ones.
+// trim deletes all but the last publications of an instance.
 func (w *writer) trim(of int64) error {
 	return w.exec(`DELETE FROM publication WHERE n IN (SELECT n FROM publication
 		WHERE instance = ? ORDER BY n DESC LIMIT -1 OFFSET ?)`, of, publications)
@@ -356,8 +355,8 @@ func (d *delivery) note(f agent.Effect) error {
 	return d.w.exec(`UPDATE instance SET note = ? WHERE id = ?`, text, d.from.ID)
 }
 
-// settings merges an object into the settings of the agent's channel: a member that is null is
-// removed, any other replaces the one of that name.
+// settings merges a JSON object into the settings of a channel. A null member deletes the setting,
+// any other member replaces it.
 func (d *delivery) settings(f agent.Effect) error {
 	channel, name, err := d.address(f.To)
 	if err != nil {

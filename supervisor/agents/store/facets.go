@@ -12,25 +12,26 @@ import (
 const (
 	// MaxFacets is how many facets an instance may have.
 	MaxFacets = 64
-	// maxDepth is how many facets may stand in one another.
+	// maxDepth is how deep facets may be nested.
 	maxDepth = 4
 )
 
-// Children are the facets of a Store's instances.
+// Children are the methods of a Store for facets, the child instances of other instances.
 type Children struct{ s *Store }
 
 // ChildrenOf returns the facets of a store.
 func ChildrenOf(s *Store) Children { return Children{s} }
 
 var (
-	// ErrTooMany: an instance has MaxFacets, or a facet would be deeper than maxDepth.
+	// ErrTooMany: an instance already has MaxFacets, or a facet would be nested deeper than
+	// maxDepth.
 	ErrTooMany = errors.New("no more facets")
-	// ErrDeleting: what is being deleted cannot be used.
+	// ErrDeleting: the facet is being deleted.
 	ErrDeleting = errors.New("it is being deleted")
 )
 
-// Get returns the facet of an instance by its name, which is made if there is none. ask is what
-// the parent asks for now; changed says that it asked for something else before.
+// Get returns the facet of an instance with this name, and creates it if there is none. ask is the
+// parent's request for the facet. changed reports whether an existing facet had another ask.
 func (c Children) Get(of int64, name string, ask []byte) (i Instance, changed bool, err error) {
 	err = c.s.write(func(w *writer) error {
 		parent, err := scanOne(w, of)
@@ -78,7 +79,7 @@ func (w *writer) makeFacet(parent Instance, facet string, ask []byte, now int64)
 	if n >= MaxFacets {
 		return 0, fmt.Errorf("facet %q: there are %d already: %w", facet, n, ErrTooMany)
 	}
-	// Channels have no capital letters, so no other instance has such a name.
+	// The name is unique, since channel names have no capital letters.
 	if err := w.row(`INSERT INTO instance (name, agent, channel, handle, state, changed, parent,
 		facet, ask) VALUES (hex(randomblob(16)), ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
 		[]any{parent.Agent, parent.Channel, parent.Handle, Created, now, parent.ID, facet, ask},
@@ -89,22 +90,22 @@ func (w *writer) makeFacet(parent Instance, facet string, ask []byte, now int64)
 		instanceName(parent.Agent, parent.Channel), id), id)
 }
 
-// Find returns the facet of an instance by its name, or ErrNotFound.
+// Find returns the facet of an instance with this name, or ErrNotFound.
 func (c Children) Find(ctx context.Context, of Instance, name string) (Instance, error) {
 	return instance(c.s.reading(ctx), `parent = ? AND facet = ? AND deleting = 0`, of.ID,
 		path.Join(of.Facet, name))
 }
 
-// Of returns the facets of an instance by their names.
+// Of returns the direct facets of an instance, sorted by name.
 func (c Children) Of(ctx context.Context, of int64) ([]Instance, error) {
 	return instances(c.s.reading(ctx), `parent = ? AND deleting = 0 ORDER BY facet`, of)
 }
 
-// below are an instance and all facets that stand in it.
+// below selects the ids of an instance and of all facets below it.
 const below = `WITH RECURSIVE below (id) AS (SELECT id FROM instance WHERE id = ? UNION
 	SELECT i.id FROM instance i JOIN below b ON i.parent = b.id) SELECT id FROM below`
 
-// Abort gives up the events that wait for an instance and for the facets that stand in it, with the
+// Abort makes all waiting events of an instance and of all facets below it dead letters, with the
 // reason, and returns these instances.
 func (c Children) Abort(of int64, reason string) (all []Instance, err error) {
 	err = c.s.write(func(w *writer) (err error) {
@@ -122,14 +123,15 @@ func (c Children) Abort(of int64, reason string) (all []Instance, err error) {
 	return all, err
 }
 
-// Lost returns why an event that was sent to an instance was given up, or ErrNotFound.
+// Lost returns the reason why the event with this id is a dead letter of an instance, or
+// ErrNotFound.
 func (c Children) Lost(ctx context.Context, of int64, id string) (reason string, err error) {
 	return reason, c.s.readers.row(`SELECT reason FROM dead WHERE instance = ? AND id = ?`,
 		[]any{of, id}, &reason)
 }
 
-// Condemn takes a facet away, with all that stand in it and all that is known of them, and returns
-// them. Their names are taken until their files are removed and Forget is called.
+// Condemn deletes the data of a facet and of all facets below it, and returns them. Their names
+// stay in use until the caller has removed their files and calls Forget.
 func (c Children) Condemn(facet int64) (all []Instance, err error) {
 	err = c.s.write(func(w *writer) error {
 		all, err = w.condemn(below, facet)
@@ -151,12 +153,12 @@ func (w *writer) condemn(which string, arg any) ([]Instance, error) {
 	return instances(w.rows, `id IN (`+which+`)`, arg)
 }
 
-// Condemned returns what was condemned and is not forgotten: jail-agentd ended before that.
+// Condemned returns the instances for which Forget was not called, for example after a crash.
 func (c Children) Condemned(ctx context.Context) ([]Instance, error) {
 	return instances(c.s.reading(ctx), `deleting = 1`)
 }
 
-// Forget forgets condemned instances, whose files are removed.
+// Forget deletes condemned instances from the database, after their files are removed.
 func (c Children) Forget(all []Instance) error {
 	return c.s.write(func(w *writer) error {
 		for _, i := range all {

@@ -16,15 +16,15 @@ import (
 const deliveryBytes = 4 << 20
 
 const (
-	// seenTime is how long the ids of events of users and of the host are known.
+	// seenTime is how long ids of events are kept to detect duplicates.
 	seenTime = 7 * 24 * time.Hour
-	// maxSeen is how many ids of calls of one agent are known to another, the last ones.
+	// maxSeen is how many ids of calls from one agent are kept by another to detect duplicates.
 	maxSeen = 10_000
-	// forgetEvery is the mean number of ids after which older ones are forgotten.
+	// forgetEvery is the mean number of new ids after which old ids are deleted.
 	forgetEvery = 64
 )
 
-// A receiver is what a delivery must know of an instance.
+// A receiver holds the columns of an instance that a delivery to its inbox needs.
 type receiver struct {
 	id      int64
 	agent   string
@@ -40,25 +40,25 @@ func scanReceiver(scan func(...any) error) (r receiver, err error) {
 	return r, scan(&r.id, &r.agent, &r.handle, &r.waiting, &r.bytes, &r.paused)
 }
 
-// receiver returns an instance that is there, or ErrNotFound.
+// receiver returns the instance with this id, or ErrNotFound if there is none or it is terminated.
 func (w *writer) receiver(id int64) (receiver, error) {
 	return first(w.rows, `SELECT `+receiverColumns+` FROM instance WHERE id = ? AND state <> ?`,
 		[]any{id, Terminated}, scanReceiver)
 }
 
-// full reports whether the inbox has no room for so many bytes of data.
+// full reports whether the inbox cannot take an event with so many bytes of data.
 func (r receiver) full(bytes int) bool {
 	return r.waiting >= maxWaiting || r.bytes+int64(bytes) > maxWaitingBytes
 }
 
-// number returns the number of the next event of an agent.
+// number allocates and returns the next event number of an agent.
 func (w *writer) number(name string) (seq uint64, err error) {
 	return seq, w.row(`UPDATE agent SET next = next + 1 WHERE name = ? RETURNING next - 1`,
 		[]any{name}, &seq)
 }
 
-// deliver puts an event into an inbox, with its number there. An event without an id gets one. With
-// given it notes that the event was delivered to the agent.
+// deliver puts an event into an inbox and returns its new number, or ErrFull. An event without an
+// id gets one. If given, it also records that the agent has got the event.
 func (w *writer) deliver(to receiver, e agent.Event, given bool) (seq uint64, err error) {
 	if to.full(len(e.Data)) {
 		return 0, fmt.Errorf("%d events of %d bytes wait for agent %q: %w", to.waiting, to.bytes,
@@ -84,15 +84,15 @@ func (w *writer) deliver(to receiver, e agent.Event, given bool) (seq uint64, er
 		delivered = max(delivered, ?) WHERE id = ?`, len(e.Data), delivered, to.id)
 }
 
-// unnamed is the id of an event that came without one.
+// unnamed returns the id for an event that came without an id.
 func unnamed(e agent.Event, name string, seq uint64) string {
 	return fmt.Sprintf("%s/%s/%d", e.Source, name, seq)
 }
 
-// Append puts an event of a user's or of the host's durably into the inbox of an instance, and
-// returns its number there. An event whose source and id were seen before is delivered once: it
-// gets the number that it has. With deliver it counts a delivery of the event at once and returns it,
-// if it is new, no other waits and the instance is not paused.
+// Append puts an event durably into the inbox of an instance and returns its number. If the source
+// and id were seen before, it adds nothing and returns the earlier number. If deliver is true, the
+// event is new, no other event waits and the instance is not paused, Append also counts a delivery
+// and returns the event in given, else nil.
 func (s *Store) Append(to int64, e agent.Event, deliver bool) (seq uint64, given *agent.Event,
 	err error) {
 	if len(e.Data) > agent.MaxEvent {
@@ -114,7 +114,7 @@ func (s *Store) Append(to int64, e agent.Event, deliver bool) (seq uint64, given
 	return seq, given, err
 }
 
-// append is Append of an event that was not seen.
+// append does what Append does, without the check for duplicates.
 func (w *writer) append(to int64, e agent.Event, now time.Time, deliver bool) (seq uint64,
 	given *agent.Event, err error) {
 	r, err := w.receiver(to)
@@ -137,7 +137,7 @@ func (w *writer) append(to int64, e agent.Event, now time.Time, deliver bool) (s
 	if named {
 		err = w.exec(`INSERT INTO seen VALUES (?, ?, ?, ?, ?)`, to, e.Source, e.ID, seq,
 			millis(now))
-		// At random, so that no agent can time its calls to keep its ids.
+		// Random, so that no agent can time its calls to control which ids are kept.
 		if err == nil && rand.IntN(forgetEvery) == 0 {
 			err = w.forget(to, e.Source, now)
 		}
@@ -147,12 +147,13 @@ func (w *writer) append(to int64, e agent.Event, now time.Time, deliver bool) (s
 	if err != nil || !deliver {
 		return seq, nil, err
 	}
-	// As it is read from the database.
+	// Return the event as a read from the database would.
 	e.Seq, e.Time = seq, fromMillis(millis(e.Time))
 	return seq, &e, nil
 }
 
-// forget forgets the ids of events that came long ago, and those of many calls ago of an agent.
+// forget deletes ids older than seenTime and, if source is an agent, its ids beyond the last
+// maxSeen.
 func (w *writer) forget(to int64, source string, now time.Time) error {
 	err := w.exec(`DELETE FROM seen WHERE time < ?`, millis(now.Add(-seenTime)))
 	if err != nil || !strings.HasPrefix(source, "agent:") {
@@ -165,7 +166,7 @@ func (w *writer) forget(to int64, source string, now time.Time) error {
 
 const eventColumns = `seq, id, time, source, channel, type, kind, reply_to, attempt, data`
 
-// eventFields are what eventColumns are read into.
+// eventFields returns the fields of e to scan eventColumns into.
 func eventFields(e *agent.Event) []any {
 	return []any{&e.Seq, &e.ID, (*stamp)(&e.Time), &e.Source, &e.Channel, &e.Type, &e.Kind,
 		&e.ReplyTo, &e.Attempt, (*[]byte)(&e.Data)}
@@ -175,9 +176,9 @@ func scanEvent(scan func(...any) error) (e agent.Event, err error) {
 	return e, scan(eventFields(&e)...)
 }
 
-// Next returns the events of an instance after the number, at most limit and in order, and whether
-// there may be more. It counts a delivery of each of them durably before it returns. An instance
-// that is paused gets none.
+// Next returns at most limit events of an instance with numbers above after, in order, and whether
+// there may be more. It durably counts a delivery of each before it returns. A paused instance gets
+// none.
 func (s *Store) Next(to int64, after uint64, limit int) (events []agent.Event, more bool,
 	err error) {
 	err = s.write(func(w *writer) (err error) {
@@ -187,14 +188,14 @@ func (s *Store) Next(to int64, after uint64, limit int) (events []agent.Event, m
 	return events, more, err
 }
 
-// A Want asks for the events of an instance after a number, at most Limit of them.
+// A Want asks for at most Limit events of an instance with numbers above After.
 type Want struct {
 	After uint64
 	Limit int
 }
 
-// next is Next. A limit that is a parameter alone would have SQLite compile the query anew each time,
-// for the limit that it is given.
+// next does what Next does. The query has LIMIT 0 + ?, since SQLite would compile it again for each
+// value of a plain LIMIT ?.
 func (w *writer) next(to int64, want Want) (events []agent.Event, more bool, err error) {
 	bytes, room := 0, true
 	err = w.rows(`SELECT `+eventColumns+` FROM inbox WHERE instance = ? AND seq > ?
@@ -224,14 +225,14 @@ func (w *writer) next(to int64, want Want) (events []agent.Event, more bool, err
 		last, to)
 }
 
-// Waiting returns the events that wait for an instance, at most limit.
+// Waiting returns the first events in the inbox of an instance, at most limit.
 func (s *Store) Waiting(ctx context.Context, to int64, limit int) ([]agent.Event, error) {
 	return list(s.reading(ctx), `SELECT `+eventColumns+` FROM inbox WHERE instance = ?
 		ORDER BY seq LIMIT ?`, []any{to, limit}, scanEvent)
 }
 
-// Blame counts a failure of the first waiting event, on which the agent failed, and returns its
-// number and how often it failed; 0 if none waits.
+// Blame counts a failure on the first event in the inbox. It returns the event's number and its
+// count of failures, or zeros if there is none.
 func (s *Store) Blame(to int64) (seq uint64, failed int, err error) {
 	err = s.write(func(w *writer) error {
 		err := w.row(`UPDATE inbox SET failed = failed + 1 WHERE instance = ? AND seq =
@@ -242,16 +243,16 @@ func (s *Store) Blame(to int64) (seq uint64, failed int, err error) {
 	return seq, failed, err
 }
 
-// Head returns the number of the first waiting event, and how often the agent failed on it; 0 if
-// none waits.
+// Head returns the number of the first event in the inbox and its count of failures, or zeros if
+// there is none.
 func (s *Store) Head(ctx context.Context, to int64) (seq uint64, failed int, err error) {
 	err = s.readers.row(`SELECT seq, failed FROM inbox WHERE instance = ?
 		ORDER BY seq LIMIT 1`, []any{to}, &seq, &failed)
 	return seq, failed, unless(ErrNotFound, err)
 }
 
-// Bury takes an event out of the inbox and lists it among the dead letters, with the reason. An
-// alarm whose event it is has fired. The last 10,000 dead letters of an instance are kept.
+// Bury moves an event from the inbox to the dead letters, with the reason. If it is the event of an
+// alarm, the alarm has fired. The last 10,000 dead letters of an instance are kept.
 func (s *Store) Bury(to int64, seq uint64, reason string) error {
 	return s.write(func(w *writer) error {
 		n, err := w.bury(to, seq, seq, reason, s.now())
@@ -262,7 +263,7 @@ func (s *Store) Bury(to int64, seq uint64, reason string) error {
 	})
 }
 
-// bury is Bury of the events from one number to another, and returns how many there were.
+// bury buries the events numbered from to last and returns how many there were.
 func (w *writer) bury(to int64, from, last uint64, reason string, now time.Time) (n int64, err error) {
 	if n, err = w.changed(`INSERT INTO dead SELECT instance, seq, id, time, source, channel, type,
 		kind, reply_to, attempt, data, ?, ? FROM inbox WHERE instance = ? AND seq BETWEEN ? AND ?`,
@@ -278,13 +279,13 @@ func (w *writer) bury(to int64, from, last uint64, reason string, now time.Time)
 	return n, w.buried(to)
 }
 
-// buried forgets the dead letters of an instance but the last ones.
+// buried deletes all but the last maxWaiting dead letters of an instance.
 func (w *writer) buried(to int64) error {
 	return w.exec(`DELETE FROM dead WHERE instance = ? AND seq IN (SELECT seq FROM dead
 		WHERE instance = ? ORDER BY seq DESC LIMIT -1 OFFSET ?)`, to, to, maxWaiting)
 }
 
-// remove takes events out of an inbox, from one number to another.
+// remove deletes the events numbered from to last from an inbox.
 func (w *writer) remove(to int64, from, last uint64) error {
 	n, bytes, err := w.take(to, from, last)
 	if err != nil || n == 0 {
@@ -294,8 +295,8 @@ func (w *writer) remove(to int64, from, last uint64) error {
 		bytes, to)
 }
 
-// take is remove without the change of what the instance counts: it returns the number of events and
-// the bytes of their data.
+// take deletes the events numbered from to last and returns their count and the bytes of their
+// data. The caller must subtract these from the instance's counters.
 func (w *writer) take(to int64, from, last uint64) (n, bytes int64, err error) {
 	if err := w.row(`SELECT count(*), coalesce(sum(length(data)), 0) FROM inbox
 		WHERE instance = ? AND seq BETWEEN ? AND ?`, []any{to, from, last}, &n,
@@ -326,7 +327,7 @@ func scanLetter(scan func(...any) error) (l agentapi.Event, err error) {
 	return l, scan(append(eventFields(&l.Event), (*stamp)(&l.Died), &l.Reason)...)
 }
 
-// Dead returns how many dead letters each instance has.
+// Dead returns the number of dead letters by instance id.
 func (s *Store) Dead(ctx context.Context) (map[int64]int, error) {
 	all := map[int64]int{}
 	return all, s.reading(ctx)(`SELECT instance, count(*) FROM dead GROUP BY instance`, nil,
@@ -339,7 +340,7 @@ func (s *Store) Dead(ctx context.Context) (map[int64]int, error) {
 		})
 }
 
-// Retry puts a dead letter into the inbox again, as its last event, and returns its new number.
+// Retry moves a dead letter back to the end of the inbox and returns its new number.
 func (s *Store) Retry(of int64, seq uint64) (again uint64, err error) {
 	err = s.write(func(w *writer) error {
 		r, err := w.receiver(of)

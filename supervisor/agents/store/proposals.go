@@ -9,28 +9,28 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// maxProposals is how many actions of an instance may wait for a decision.
+// maxProposals is how many actions of an instance may wait for a decision at a time.
 const maxProposals = 200
 
-// A Proposal is an action of an instance that waits in the approval queue of jaild, or is about to.
-// It is kept until the instance was told of the decision.
+// A Proposal is an action of an instance that waits in the approval queue of jaild or will be put
+// there. It is kept until the instance has got the decision.
 type Proposal struct {
-	// ID is AGENT/SEQ/N of what the agent proposed, and of a tool that of its action.
+	// ID is the effect id AGENT/SEQ/N or, for a tool, the id of the action in the queue.
 	ID       string
 	Instance int64
 	Time     time.Time
-	// Data is what the agent says of the action, any JSON value.
+	// Data is the agent's description of the action, any JSON value.
 	Data json.RawMessage
 	// Key is the secret by which jail-agentd claims the action; empty for a tool, which jaild
 	// itself carries out.
 	Key string
-	// Action is its id in the queue, empty as long as it is not known to be there.
+	// Action is the action's id in the queue, empty until jail-agentd knows it.
 	Action string
-	// Told: the inbox of the instance has the decision, and the queue does not know that yet.
+	// Told: the decision is in the instance's inbox, and this is not reported to the queue yet.
 	Told bool
 }
 
-// propose notes an action that goes into the queue.
+// propose stores a proposal, to be put into the approval queue.
 func (d *delivery) propose(id string, f agent.Effect) error {
 	var n int
 	if err := d.w.row(countProposals, []any{d.from.ID}, &n); err != nil {
@@ -46,13 +46,13 @@ func (d *delivery) propose(id string, f agent.Effect) error {
 
 const countProposals = `SELECT count(*) FROM proposal WHERE instance = ?`
 
-// Asks are the actions that wait for a decision.
+// Asks are the methods of a Store for proposals.
 type Asks struct{ s *Store }
 
-// AsksOf returns the actions of a database that wait.
+// AsksOf returns the Asks of a store.
 func AsksOf(s *Store) Asks { return Asks{s} }
 
-// Room returns an error if so many actions of an instance wait that there is no room for one more.
+// Room returns an error if maxProposals actions of an instance already wait for a decision.
 func (a Asks) Room(ctx context.Context, of int64) error {
 	var n int
 	err := a.s.readers.row(countProposals, []any{of}, &n)
@@ -62,13 +62,13 @@ func (a Asks) Room(ctx context.Context, of int64) error {
 	return err
 }
 
-// Tool notes that an instance waits for a decision on the start of a tool. Twice is once.
+// Tool records that an instance waits for a decision on the start of a tool. It is idempotent.
 func (a Asks) Tool(of int64, action string) error {
 	return a.s.exec(`INSERT INTO proposal (id, instance, time, key, action)
 		VALUES (?1, ?2, ?3, '', ?1) ON CONFLICT DO NOTHING`, action, of, millis(a.s.now()))
 }
 
-// All returns what waits, the eldest first.
+// All returns all proposals, the oldest first.
 func (a Asks) All(ctx context.Context) ([]Proposal, error) {
 	return list(a.s.reading(ctx), `SELECT id, instance, time, data, key, action, told FROM proposal
 		ORDER BY time, id`, nil, func(scan func(...any) error) (p Proposal, err error) {
@@ -77,18 +77,18 @@ func (a Asks) All(ctx context.Context) ([]Proposal, error) {
 	})
 }
 
-// Any reports whether something waits.
+// Any reports whether there is any proposal.
 func (a Asks) Any(ctx context.Context) (any bool, err error) {
 	return any, a.s.readers.row(`SELECT EXISTS (SELECT 1 FROM proposal)`, nil, &any)
 }
 
-// Queued notes the id of an action in the queue.
+// Queued records the queue's id of the proposal with this ID.
 func (a Asks) Queued(id, action string) error {
 	return a.s.exec(`UPDATE proposal SET action = ? WHERE id = ?`, action, id)
 }
 
-// Tell puts the decision into the inbox of the instance, and notes that it is there, in one
-// transaction. After an instance that is gone nothing is told.
+// Tell puts the decision into the inbox of the instance and marks the proposal as told, in one
+// transaction. If the instance is gone, it only marks the proposal.
 func (a Asks) Tell(p Proposal, data json.RawMessage) error {
 	return a.s.write(func(w *writer) error {
 		changed, err := w.changed(`UPDATE proposal SET told = 1 WHERE id = ? AND told = 0`, p.ID)
@@ -101,7 +101,7 @@ func (a Asks) Tell(p Proposal, data json.RawMessage) error {
 	})
 }
 
-// Forget forgets an action of which all is said.
+// Forget deletes a proposal that is finished.
 func (a Asks) Forget(id string) error {
 	return a.s.exec(`DELETE FROM proposal WHERE id = ?`, id)
 }

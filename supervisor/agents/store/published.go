@@ -9,8 +9,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 )
 
-// Published returns what the instances of an agent sent after a number, at most limit of it. Of each
-// instance about the last 1,000 messages are kept.
+// Published returns at most limit publications of an agent's instances, with numbers above after.
+// About the last 1,000 publications of each instance are kept.
 func (s *Store) Published(ctx context.Context, name string, after int64,
 	limit int) ([]agentapi.Publication, error) {
 	return list(s.reading(ctx), `SELECT `+publicationColumns+` FROM publication
@@ -18,8 +18,8 @@ func (s *Store) Published(ctx context.Context, name string, after int64,
 		[]any{after, name, limit}, scanPublication)
 }
 
-// PublishedBy returns the messages of an instance whose ids begin with a text, such as those of one
-// event.
+// PublishedBy returns the publications of an instance whose ids have the prefix, such as
+// AGENT/SEQ/.
 func (s *Store) PublishedBy(ctx context.Context, of int64,
 	prefix string) ([]agentapi.Publication, error) {
 	return list(s.reading(ctx), `SELECT `+publicationColumns+` FROM publication
@@ -27,8 +27,8 @@ func (s *Store) PublishedBy(ctx context.Context, of int64,
 		[]any{of, prefix, prefix}, scanPublication)
 }
 
-// Answer returns the first message of an instance that answers another by its id, and is of a type,
-// or ErrNotFound.
+// Answer returns the first publication of an instance that has the type kind and replies to the
+// message id, or ErrNotFound.
 func (s *Store) Answer(ctx context.Context, of int64, id,
 	kind string) (agentapi.Publication, error) {
 	return first(s.reading(ctx), `SELECT `+publicationColumns+` FROM publication
@@ -43,10 +43,10 @@ func scanPublication(scan func(...any) error) (p agentapi.Publication, err error
 		(*[]byte)(&p.Data))
 }
 
-// LogKind is the kind of a publication that is a line of the agent's log and was sent to nobody.
+// LogKind is the kind of publications that are log lines of an agent. They are sent to nobody.
 const LogKind = "log"
 
-// Log notes a line that an agent logged. It is listed with what the agent published.
+// Log stores a log line of an instance among its publications.
 func (s *Store) Log(of int64, l agent.Log) error {
 	text, err := json.Marshal(map[string]string{"message": l.Message})
 	if err != nil {
@@ -64,21 +64,21 @@ func (s *Store) Log(of int64, l agent.Log) error {
 	})
 }
 
-// Settings returns the settings of a channel, an object.
+// Settings returns the settings of a channel, a JSON object.
 func (s *Store) Settings(ctx context.Context, channel string) (json.RawMessage, error) {
 	value := []byte(`{}`)
 	err := s.readers.row(`SELECT value FROM settings WHERE channel = ?`, []any{channel}, &value)
 	return value, unless(ErrNotFound, err)
 }
 
-// AddTokens counts tokens that an agent used today.
+// AddTokens adds to the model tokens that an agent used today (UTC).
 func (s *Store) AddTokens(name string, input, output int64) error {
 	return s.exec(`INSERT INTO tokens VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET
 		input = input + excluded.input, output = output + excluded.output`, name, s.day(), input,
 		output)
 }
 
-// Tokens returns how many tokens an agent used today (UTC).
+// Tokens returns how many model tokens an agent used today (UTC).
 func (s *Store) Tokens(ctx context.Context, name string) (input, output int64, err error) {
 	err = s.readers.row(`SELECT input, output FROM tokens WHERE agent = ? AND day = ?`,
 		[]any{name, s.day()}, &input, &output)

@@ -11,8 +11,8 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// States of an instance. Initializing and Active are those of an awake one, which is never in the
-// database: after a crash nothing is awake.
+// States of an instance. Initializing and Active mean awake. They are never stored in the database,
+// since after a crash nothing is awake.
 const (
 	Created      = "created"
 	Initializing = "initializing"
@@ -25,23 +25,23 @@ const (
 // An Agent is a registered agent.
 type Agent struct {
 	Name string
-	// Dir holds its manifest.
+	// Dir is the directory of the agent's manifest.
 	Dir string
-	// Stamp changes when the manifest's file does; Digest is that of what was read from it.
+	// Stamp changes when the manifest's file does. Digest is the digest of its content.
 	Stamp, Digest string
 	Added         time.Time
 }
 
-// A Member says that an agent is to be on a channel.
+// A Member is an agent's membership of a channel.
 type Member struct {
 	Channel, Handle string
-	// Heartbeat is the time between two ticks, 0 for none.
+	// Heartbeat is the time between two tick events, 0 for no ticks.
 	Heartbeat time.Duration
-	// Roster asks for events about members that join or leave the channel.
+	// Roster: the agent gets an event when another member joins or leaves the channel.
 	Roster bool
 }
 
-// An Instance is one agent on one channel, or a facet of such a one.
+// An Instance is an agent on one channel, or a facet of another instance.
 type Instance struct {
 	ID     int64
 	Name   string
@@ -49,30 +49,30 @@ type Instance struct {
 	State  string
 	Paused bool
 	Member
-	// Failures counts those in a row.
+	// Failures is the number of consecutive failures.
 	Failures int
-	// NotBefore is when it may be woken again after a failure.
+	// NotBefore is when the instance may be woken again after a failure.
 	NotBefore time.Time
-	// Settled is the number of the last event that is committed, with its effects delivered.
+	// Settled is the number of the last event whose effects are delivered.
 	Settled uint64
-	// Delivered is the highest number that was ever given to the agent.
+	// Delivered is the highest event number that was ever delivered to the agent.
 	Delivered uint64
-	// Waiting events, and the bytes of their data.
+	// Waiting is the number of events in the inbox, Bytes the size of their data.
 	Waiting      int
 	WaitingBytes int64
-	// Note is what the agent said of itself (HOST.setState), Error why it failed.
+	// Note is the text that the agent set with HOST.setState, Error the reason of a failure.
 	Note    string
 	Error   string
 	Changed time.Time
-	// Parent is the number of the instance whose facet it is, 0 for none. Facet has the names of its
-	// parents that are facets, and its own, with slashes between them.
+	// Parent is the id of the parent instance of a facet, else 0. Facet is the facet's path: the
+	// names of its parents that are facets, and its own, separated by slashes.
 	Parent int64
 	Facet  string
-	// Ask is what its parent asked for.
+	// Ask is the parent's request for this facet.
 	Ask []byte
 }
 
-// PathOf is the name of an instance's agent, and of a facet also its own names, as in its identity.
+// PathOf returns the name of an instance's agent, followed by the path of a facet, as in the id.
 func PathOf(i Instance) string {
 	if i.Facet == "" {
 		return i.Agent
@@ -90,8 +90,8 @@ func scanInstance(scan func(...any) error) (i Instance, err error) {
 		&i.Error, (*stamp)(&i.Changed), &i.Parent, &i.Facet, &i.Ask)
 }
 
-// instances returns the instances of which a condition is true, instance the first of them, or
-// ErrNotFound.
+// instances returns the instances for which the SQL condition which is true. instance returns the
+// first of them, or ErrNotFound.
 func instances(rows query, which string, args ...any) ([]Instance, error) {
 	return list(rows, selectInstances+which, args, scanInstance)
 }
@@ -100,14 +100,13 @@ func instance(rows query, which string, args ...any) (Instance, error) {
 	return first(rows, selectInstances+which, args, scanInstance)
 }
 
-// instanceName is the name of an agent's instance on a channel.
+// instanceName returns the name of an agent's instance on a channel.
 func instanceName(name, channel string) string { return "agent-" + name + "-" + channel }
 
-// Put registers an agent, or replaces what is registered of it, and makes it a member of exactly
-// the channels given. Inboxes and alarms are kept; an instance on a channel that is no longer
-// given is terminated, and keeps its state until the agent is deleted or is on the channel again.
-// It returns the instances that have an event about it, or ErrTaken if an instance would have the name
-// of another agent's.
+// Put registers or updates an agent and makes it a member of exactly these channels. Inboxes and
+// alarms are kept. An instance on any other channel is terminated, but keeps its state until the
+// agent is deleted or joins the channel again. Put returns the other instances that got a roster
+// event. It returns ErrTaken if another agent has an instance with the same name.
 func (s *Store) Put(a Agent, members []Member) (woken []int64, err error) {
 	err = s.write(func(w *writer) error {
 		woken = nil
@@ -151,9 +150,9 @@ func (s *Store) Put(a Agent, members []Member) (woken []int64, err error) {
 	return woken, err
 }
 
-// Prepare notes that the instances of an agent, which is not registered yet, begin with the state of
-// another instance: what that has committed they have, too. Put registers the agent then. An error is
-// ErrTaken if there is such an agent.
+// Prepare creates terminated instances for an agent that is not registered yet. They start with the
+// event numbers of the instance of, whose state is copied to them. Put then registers the agent.
+// Prepare returns ErrTaken if an agent with this name exists.
 func (s *Store) Prepare(name string, channels []string, of Instance) error {
 	return s.write(func(w *writer) error {
 		now := millis(s.now())
@@ -181,14 +180,14 @@ func (s *Store) Prepare(name string, channels []string, of Instance) error {
 	})
 }
 
-// A peer is a member of a channel, as an event of the type roster names it.
+// A peer describes a member of a channel in a roster event.
 type peer struct {
 	ID     string `json:"id"`
 	Name   string `json:"name"`
 	Handle string `json:"handle"`
 }
 
-// memberships returns the handles of an agent by the channels that it is on.
+// memberships returns the channels of an agent, with its handle on each.
 func (w *writer) memberships(name string) (map[string]string, error) {
 	on := map[string]string{}
 	err := w.rows(`SELECT channel, handle FROM instance WHERE agent = ? AND state <> ?`,
@@ -201,8 +200,9 @@ func (w *writer) memberships(name string) (map[string]string, error) {
 	return on, err
 }
 
-// tellOthers tells those members of channels that want to know it which channels an agent has joined
-// and left. It returns the instances that have an event. A member whose inbox is full is not told.
+// tellOthers sends roster events to members that asked for them, about the channels that agent who
+// has joined (in after only) or left (in before only). It returns the instances that got one. It
+// skips full inboxes.
 func (w *writer) tellOthers(who peer, before, after map[string]string,
 	now time.Time) (woken []int64, err error) {
 	tell := func(change string, from, to map[string]string) error {
@@ -239,7 +239,7 @@ func (w *writer) tellOthers(who peer, before, after map[string]string,
 	return woken, err
 }
 
-// join makes an agent a member of a channel.
+// join makes an agent a member of a channel, or updates its membership.
 func (w *writer) join(name string, m Member, now int64) error {
 	instance := instanceName(name, m.Channel)
 	var other, channel string
@@ -262,7 +262,8 @@ func (w *writer) join(name string, m Member, now int64) error {
 		return fmt.Errorf("agent %q on channel %q would have the instance %s, which is that of "+
 			"agent %q on channel %q: %w", name, m.Channel, instance, other, channel, ErrTaken)
 	default:
-		// Its facets are on its channel, and hear of nobody.
+		// This also updates the agent's facets, which are on the same channel and get no roster
+		// events.
 		if err := w.exec(`UPDATE instance SET handle = ?, roster = CASE parent WHEN 0 THEN ? ELSE 0
 			END, state = CASE state WHEN ? THEN ? ELSE state END WHERE agent = ? AND channel = ?
 			AND deleting = 0`, m.Handle, m.Roster, Terminated, Dormant, name,
@@ -273,7 +274,7 @@ func (w *writer) join(name string, m Member, now int64) error {
 	return w.heartbeat(id, m.Heartbeat, now)
 }
 
-// heartbeat sets the time between two ticks of an instance. A tick that is due stays due.
+// heartbeat sets the time between two ticks of an instance, 0 for no ticks. A due tick stays due.
 func (w *writer) heartbeat(id int64, every time.Duration, now int64) error {
 	if every <= 0 {
 		return w.exec(`DELETE FROM alarm WHERE instance = ? AND name = ''`, id)
@@ -284,9 +285,9 @@ func (w *writer) heartbeat(id int64, every time.Duration, now int64) error {
 		ms)
 }
 
-// Delete takes an agent away, with its inboxes, alarms and publications. The numbers of its events
-// are not used again. It returns its instances, whose files are to be removed before Forget, and
-// the instances of others that have an event about it.
+// Delete deletes an agent with its inboxes, alarms and publications. Its event numbers are not
+// reused. It returns the agent's instances, whose files the caller removes before it calls Forget,
+// and the other instances that got a roster event.
 func (s *Store) Delete(name string) (all []Instance, woken []int64, err error) {
 	err = s.write(func(w *writer) error {
 		before, err := w.memberships(name)
@@ -329,8 +330,7 @@ func (s *Store) Agent(ctx context.Context, name string) (Agent, error) {
 	return first(s.reading(ctx), selectAgents+` AND name = ?`, []any{name}, scanAgent)
 }
 
-// Instances calls f for the instances of an agent, or of all with "", in the order in which they
-// were made.
+// Instances calls f for each instance of an agent, or of all agents if name is empty, by creation.
 func (s *Store) Instances(ctx context.Context, name string, f func(Instance) error) error {
 	which, args := `deleting = 0 ORDER BY agent, id`, []any(nil)
 	if name != "" {
@@ -345,30 +345,31 @@ func (s *Store) Members(ctx context.Context, channel string) ([]Instance, error)
 		Terminated)
 }
 
-// Instance returns the instance with a number, or ErrNotFound.
+// Instance returns the instance with this id, or ErrNotFound.
 func (s *Store) Instance(ctx context.Context, id int64) (Instance, error) {
 	return instance(s.reading(ctx), `id = ?`, id)
 }
 
-// SetState notes the state of an instance, and for Failed why.
+// SetState stores the state of an instance. why is the reason if the state is Failed.
 func (s *Store) SetState(id int64, state, why string) error {
 	return s.exec(`UPDATE instance SET state = ?, error = ?, changed = ? WHERE id = ?
 		AND state <> ?`, state, why, millis(s.now()), id, Terminated)
 }
 
-// SetPaused notes whether an instance is to be woken.
+// SetPaused stores whether an instance is paused. A paused instance is not woken.
 func (s *Store) SetPaused(id int64, paused bool) error {
 	return s.exec(`UPDATE instance SET paused = ?, changed = ? WHERE id = ?`, paused,
 		millis(s.now()), id)
 }
 
-// SetFailures notes how often an instance failed in a row, why, and when it may be woken again.
+// SetFailures stores an instance's number of consecutive failures, the reason of the last one, and
+// when the instance may be woken again.
 func (s *Store) SetFailures(id int64, failures int, notBefore time.Time, why string) error {
 	return s.exec(`UPDATE instance SET failures = ?, not_before = ?, error = ? WHERE id = ?`,
 		failures, millis(notBefore), why, id)
 }
 
-// Ready calls f for the instances that have events waiting.
+// Ready calls f for each instance with events in its inbox.
 func (s *Store) Ready(ctx context.Context, f func(Instance) error) error {
 	return visit(s.reading(ctx), selectInstances+`waiting > 0`, nil, scanInstance, f)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/transcript"
 )
 
-// ErrOther: a session has another event of that number, or none before it.
+// ErrOther: a session has a different event with that number, or lacks the event before it.
 var ErrOther = errors.New("somebody else has gone on with the session")
 
-// sessionTables are made where they are missing: a jail-agentd that does not know them leaves them
-// alone.
+// sessionTables create the tables of Sessions if they are missing. Older versions of jail-agentd
+// ignore these tables.
 var sessionTables = []string{
 	`CREATE TABLE IF NOT EXISTS session (
 		id TEXT PRIMARY KEY,
@@ -34,15 +34,14 @@ var sessionTables = []string{
 // maxSession bounds the events of a session, in bytes.
 const maxSession = 1 << 30
 
-// Sessions keeps the events of sessions of the tool loop.
+// Sessions stores the events of sessions of the tool loop.
 type Sessions struct{ s *Store }
 
-// SessionsOf are those in a store.
+// SessionsOf returns the Sessions of a store.
 func SessionsOf(s *Store) Sessions { return Sessions{s} }
 
-// Append adds events, in JSON, to a session of the tool loop, all or none. The first has the number
-// seq; a session begins with the event 1. An event that is there already, in the same bytes, is no
-// error.
+// Append adds events, in JSON, to a session: all or none. The first has the number seq, and the
+// first event of a session is 1. An event that is already stored with the same bytes is skipped.
 func (k Sessions) Append(id string, seq int64, events ...[]byte) error {
 	return k.s.write(func(w *writer) error {
 		for i, event := range events {

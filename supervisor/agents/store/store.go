@@ -1,12 +1,11 @@
-// Package store keeps what jail-agentd must not forget, in one SQLite database of a user's: which
-// agents there are, the events that wait in their inboxes, their alarms, what they published, and
-// the tokens that they used.
+// Package store is the database of jail-agentd, one SQLite file per user: registered agents, the
+// events in their inboxes, their alarms and publications, and the tokens that they used.
 //
 // A write is durable when its method returns: the database is in WAL mode with full flushes.
 // Writes that arrive together are committed together, each in a savepoint of its own, so that one
 // flush serves all of them and a failed write undoes nothing of the others.
 //
-// Agents never see this database. Their own is opened inside their jails.
+// Agents never see this database. Their own databases are opened inside their jails.
 package store
 
 import (
@@ -26,13 +25,13 @@ import (
 
 // Errors that callers compare with.
 var (
-	// ErrNotFound: there is no such agent, event or row.
+	// ErrNotFound: the agent, event or row does not exist.
 	ErrNotFound = errors.New("there is none")
-	// ErrFull: the inbox of a receiver has no room.
+	// ErrFull: the inbox of a receiver is full.
 	ErrFull = errors.New("the inbox is full")
-	// ErrTaken: an instance of another agent has the name.
+	// ErrTaken: another agent or instance already has the name.
 	ErrTaken = errors.New("the name is taken")
-	// ErrTooLarge: an event is larger than an event may be.
+	// ErrTooLarge: an event or session exceeds its maximum size.
 	ErrTooLarge = errors.New("too large")
 )
 
@@ -42,10 +41,10 @@ const (
 	maxWaitingBytes = 64 << 20
 )
 
-// groupBound is how many writes one commit may take.
+// groupBound is how many writes one commit may include.
 const groupBound = 512
 
-// readerCount is how many connections read.
+// readerCount is the maximum number of connections for reading.
 const readerCount = 4
 
 // A Store is an open database. Its methods may be called from several goroutines.
@@ -56,26 +55,26 @@ type Store struct {
 	now     func() time.Time
 
 	mu sync.Mutex
-	// waiting are the writes that the next commit takes. leading: a caller of write commits, who then
-	// has one of those who wait commit.
+	// waiting are the writes for the next commit. leading: a caller of write is committing; it then
+	// makes the first waiting caller commit.
 	waiting []*write
 	leading bool
 	closed  bool
-	// idle is closed when nobody commits any more.
+	// idle is closed when the last commit before Close has ended.
 	idle chan struct{}
 }
 
 type write struct {
 	do func(*writer) error
-	// done gets the result, and before that perhaps errLead: then its receiver is to commit.
+	// done gets the result. If it gets errLead before, the receiver has to commit.
 	done chan error
 }
 
-// errLead asks the caller of a write to commit it, with those that have come meanwhile.
+// errLead tells a waiting caller of write to commit the waiting writes.
 var errLead = errors.New("commit")
 
-// Open opens the database at path, and makes it if there is none. The agents are those of user; now
-// is the clock.
+// Open opens the database of user's agents at path, and creates it if it does not exist. now
+// returns the current time.
 func Open(path, user string, now func() time.Time) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -112,7 +111,7 @@ func Open(path, user string, now func() time.Time) (*Store, error) {
 		return nil, errors.Join(err, w.close())
 	}
 	reading.SetMaxOpenConns(readerCount)
-	// To open one takes longer than most queries.
+	// Opening a connection takes longer than most queries.
 	reading.SetMaxIdleConns(readerCount)
 	s := &Store{readers: &connection{db: reading}, writer: w, idle: make(chan struct{}), user: user, now: now}
 	if err := s.write(func(w *writer) error {
@@ -128,7 +127,7 @@ func Open(path, user string, now func() time.Time) (*Store, error) {
 	return s, nil
 }
 
-// Close waits for the writes that have begun, and closes the database.
+// Close waits for started writes and closes the database. Later writes fail.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	closed, busy := s.closed, s.leading
@@ -145,8 +144,8 @@ func (s *Store) Close() error {
 
 var errClosed = errors.New("the database of jail-agentd is closed")
 
-// write carries do out in a transaction, and returns when that is durable. The first of several
-// callers commits; those who come meanwhile wait, and the first of them commits for all of them.
+// write calls do in a transaction and returns when the commit is durable. Concurrent callers wait
+// while one commits; then the first of them commits for all.
 func (s *Store) write(do func(*writer) error) error {
 	w := &write{do, make(chan error, 1)}
 	s.mu.Lock()
@@ -179,12 +178,12 @@ func (s *Store) write(do func(*writer) error) error {
 	return <-w.done
 }
 
-// exec is write of one statement.
+// exec executes one statement with write.
 func (s *Store) exec(text string, args ...any) error {
 	return s.write(func(w *writer) error { return w.exec(text, args...) })
 }
 
-// A connection keeps the statements that the code holds prepared, by their texts; there are few of them.
+// A connection caches prepared statements by their SQL. The code has a fixed, small set of them.
 type connection struct {
 	// db is a *sql.DB, or a *sql.Conn of one.
 	db interface {
@@ -208,7 +207,7 @@ func (c *connection) statement(text string) (*sql.Stmt, error) {
 	return s, nil
 }
 
-// row reads one row into to. Without one it returns ErrNotFound.
+// row scans the first row of a query into to. It returns ErrNotFound if there is no row.
 func (c *connection) row(text string, args []any, to ...any) error {
 	s, err := c.statement(text)
 	if err != nil {
@@ -221,7 +220,7 @@ func (c *connection) row(text string, args []any, to ...any) error {
 	return err
 }
 
-// rows calls scan for each row.
+// rows calls scan for each row of a query.
 func (c *connection) rows(text string, args []any, scan func(*sql.Rows) error) error {
 	s, err := c.statement(text)
 	if err != nil {
@@ -240,8 +239,7 @@ func (c *connection) rows(text string, args []any, scan func(*sql.Rows) error) e
 	return r.Err()
 }
 
-// close closes the connection. With statements that are open, SQLite would leave its log beside the
-// database.
+// close closes the connection and its statements. Open ones would keep the WAL file.
 func (c *connection) close() (err error) {
 	for _, s := range c.made.Range {
 		err = errors.Join(err, s.(*sql.Stmt).Close())
@@ -249,21 +247,21 @@ func (c *connection) close() (err error) {
 	return errors.Join(err, c.db.Close())
 }
 
-// A writer is the one connection that writes. Its methods are for one goroutine.
+// A writer is the only connection that writes. Only one goroutine at a time may use it.
 type writer struct {
 	connection
-	// all is the database, whose one connection this is.
+	// all is the database handle from which the connection was taken.
 	all *sql.DB
 }
 
 func (w *writer) close() error { return errors.Join(w.connection.close(), w.all.Close()) }
 
-// commit carries writes out in one transaction and tells each how it went.
+// commit does the writes in one transaction and sends each its result.
 func (w *writer) commit(group []*write) {
 	results := make([]error, len(group))
 	err := w.exec("BEGIN IMMEDIATE")
 	if err == nil && len(group) == 1 {
-		// It needs no savepoint.
+		// A single write needs no savepoint.
 		results[0] = group[0].do(w)
 	}
 	for i := 0; err == nil && len(group) > 1 && i < len(group); i++ {
@@ -274,8 +272,7 @@ func (w *writer) commit(group []*write) {
 		err = w.exec("COMMIT")
 	}
 	if failed || err != nil {
-		// Whatever the cause, nothing of the group is on the disk. SQLite may have rolled back by
-		// itself already.
+		// Ignore the error: SQLite may have rolled back by itself already.
 		_ = w.exec("ROLLBACK")
 	}
 	for i, g := range group {
@@ -286,7 +283,7 @@ func (w *writer) commit(group []*write) {
 	}
 }
 
-// saved carries one write out in a savepoint. The second error is one that ends the group.
+// saved calls do in a savepoint and returns its error. If fatal is set, roll all back.
 func (w *writer) saved(do func(*writer) error) (result, fatal error) {
 	if err := w.exec("SAVEPOINT w"); err != nil {
 		return nil, err
@@ -302,7 +299,7 @@ func (w *writer) exec(text string, args ...any) error {
 	return err
 }
 
-// changed is exec, and returns how many rows it changed.
+// changed executes a statement and returns how many rows it changed.
 func (w *writer) changed(text string, args ...any) (int64, error) {
 	s, err := w.statement(text)
 	if err != nil {
@@ -318,7 +315,7 @@ func (w *writer) changed(text string, args ...any) (int64, error) {
 // A query reads rows: [connection.rows], or what [Store.reading] returns.
 type query func(text string, args []any, scan func(*sql.Rows) error) error
 
-// visit calls f with what scan reads of each row.
+// visit reads each row of a query with scan and calls f with the value.
 func visit[T any](rows query, text string, args []any, scan func(func(...any) error) (T, error),
 	f func(T) error) error {
 	return rows(text, args, func(r *sql.Rows) error {
@@ -330,7 +327,7 @@ func visit[T any](rows query, text string, args []any, scan func(func(...any) er
 	})
 }
 
-// list returns what scan reads of each row.
+// list returns the rows of a query, each read with scan.
 func list[T any](rows query, text string, args []any,
 	scan func(func(...any) error) (T, error)) (all []T, err error) {
 	err = visit(rows, text, args, scan, func(one T) error {
@@ -340,7 +337,7 @@ func list[T any](rows query, text string, args []any,
 	return all, err
 }
 
-// first returns what scan reads of the first row, or ErrNotFound.
+// first returns the first row of a query, read with scan, or ErrNotFound.
 func first[T any](rows query, text string, args []any,
 	scan func(func(...any) error) (T, error)) (one T, err error) {
 	all, err := list(rows, text, args, scan)
@@ -353,14 +350,14 @@ func first[T any](rows query, text string, args []any,
 	return all[0], nil
 }
 
-// single reads a row of one column.
+// single is a scan for rows of one column.
 func single[T any](scan func(...any) error) (value T, err error) { return value, scan(&value) }
 
-// reading returns the query of those that only read: it sees what is committed. A query is short, and
-// does not end with a context: one that can end would start two goroutines for each.
+// reading returns a query function that sees only committed data. It ignores the context: queries
+// are short, and a cancellable context would cost two goroutines each.
 func (s *Store) reading(context.Context) query { return s.readers.rows }
 
-// unless returns err, or nil if that is the expected one.
+// unless returns err, or nil if err is the expected error.
 func unless(expected, err error) error {
 	if err == expected {
 		return nil
@@ -382,10 +379,10 @@ func fromMillis(ms int64) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// A stamp is a time that is read from a column of milliseconds.
+// A stamp is a time that is scanned from a column of milliseconds since 1970.
 type stamp time.Time
 
-// Scan sets the time.
+// Scan sets the time from an int64 column, 0 to the zero time.
 func (s *stamp) Scan(column any) error {
 	ms, ok := column.(int64)
 	if !ok {

@@ -2,15 +2,14 @@ package store
 
 import "fmt"
 
-// format is the version of the tables, in the database's user_version. Formats 1 and 2 are in no
-// release.
+// format is the version of the tables, stored as user_version. 1 and 2 were never released.
 const format = 3
 
-// Times are milliseconds since 1970, 0 for none. An instance has a number that no other instance
-// ever had, so that nothing of a deleted one is taken for that of a new one.
+// tables create the tables of a new database. Times are milliseconds since 1970, 0 for none. Ids of
+// instances are never reused, so that data of a deleted instance is not taken for a new one's.
 var tables = []string{
-	// next is the number of the next event of any instance of the agent: the ids of what an agent
-	// sends hold the agent's name and such a number. The row stays when the agent is deleted.
+	// next is the next event number of all the agent's instances. Message ids contain the agent's
+	// name and such a number, so the row stays when the agent is deleted.
 	`CREATE TABLE agent (
 		name TEXT PRIMARY KEY,
 		dir TEXT NOT NULL,
@@ -20,8 +19,8 @@ var tables = []string{
 		added INTEGER NOT NULL,
 		removed INTEGER NOT NULL DEFAULT 0
 	) WITHOUT ROWID`,
-	// A facet has the number of its parent, the names of its parents and its own as a path, and what
-	// its parent asked for. What is deleting is gone for everybody, but for its files.
+	// A facet has the id of its parent, its path in facet, and its parent's request in ask.
+	// deleting: the instance is gone, except for its files.
 	`CREATE TABLE instance (
 		id INTEGER PRIMARY KEY AUTOINCREMENT,
 		name TEXT NOT NULL UNIQUE,
@@ -81,7 +80,7 @@ var tables = []string{
 		PRIMARY KEY (instance, seq)
 	) WITHOUT ROWID`,
 	`CREATE INDEX dead_id ON dead (instance, id)`,
-	// The ids of events of others than agents, whose own numbers say what was delivered.
+	// The ids of events that came in by Append, to detect duplicates.
 	`CREATE TABLE seen (
 		instance INTEGER NOT NULL,
 		source TEXT NOT NULL,
@@ -91,8 +90,8 @@ var tables = []string{
 		PRIMARY KEY (instance, source, id)
 	) WITHOUT ROWID`,
 	`CREATE INDEX seen_time ON seen (time)`,
-	// at is when the alarm is due, 0 for never; every is the time of a heartbeat, which is set anew
-	// when it has fired; pending is the number of its event while that waits.
+	// at is when the alarm is due, 0 for never; every is the interval of a heartbeat; pending is
+	// the number of the alarm's event while it waits in the inbox.
 	`CREATE TABLE alarm (
 		instance INTEGER NOT NULL,
 		name TEXT NOT NULL,
@@ -138,7 +137,7 @@ var tables = []string{
 	) WITHOUT ROWID`,
 }
 
-// makeTables makes the tables of a new database.
+// makeTables creates the tables of a new database. It returns an error if the format differs.
 func (w *writer) makeTables() error {
 	var version int
 	if err := w.row(`PRAGMA user_version`, nil, &version); err != nil || version == format {

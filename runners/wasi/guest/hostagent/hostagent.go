@@ -1,5 +1,5 @@
-// Package hostagent implements the host functions by which the guest of an agent calls its bindings
-// (docs/agent-abi.md). It does not depend on the engine: linear memory is a byte slice.
+// Package hostagent implements the host functions with which an agent's module calls its bindings
+// (docs/agent-abi.md). It does not depend on a WebAssembly engine: linear memory is a byte slice.
 package hostagent
 
 import (
@@ -18,14 +18,14 @@ const (
 	maxMethod  = agent.MaxName
 )
 
-// broken is EIO: the answer cannot be read any further.
+// broken is EIO: reading the answer failed.
 const broken linear.Errno = 29
 
-// Host is what the functions call.
+// Host answers the calls of the functions.
 type Host interface {
-	// Ask makes a call of a binding. The answer is read to its end, or closed.
+	// Ask calls a method of a binding. The caller closes the answer.
 	Ask(binding, method string, params []byte) io.ReadCloser
-	// Await returns what comes next, as JSON, and waits for it at most d.
+	// Await returns the next event for the guest, as JSON. It waits for at most d.
 	Await(d time.Duration) []byte
 }
 
@@ -36,37 +36,36 @@ type Answers struct {
 	last linear.LastError
 }
 
-// New returns the Answers of a guest of host.
+// New returns the Answers of a guest whose calls host answers.
 func New(host Host) *Answers { return &Answers{host: host} }
 
-// Close closes the answers that the guest left open.
+// Close closes all open answers.
 func (s *Answers) Close() {
 	for i, a := range s.all {
 		if a != nil {
-			// The guest is gone: there is nobody to tell.
+			// The guest is gone, so nobody needs the error.
 			_ = a.Close()
 			s.all[i] = nil
 		}
 	}
 }
 
-// A Call is one function of a binding. mem is all of linear memory; a holds the parameters as the
-// engine has them, each in 64 bits.
+// A Call is one host function of a binding. mem is the linear memory, a the parameters, 64 bits
+// each.
 type Call func(s *Answers, binding string, mem []byte, a []uint64) error
 
-// Lookup returns the function of that name, or nil.
+// Lookup returns the host function with this name, or nil.
 func Lookup(name string) Call { return calls[name] }
 
 var calls = map[string]Call{"call": call, "close": closeAnswer, "error": lastError, "read": read,
 	"wait": wait}
 
-// Do makes a call of the guest and returns its error number. It keeps the error's text for
-// last_error.
+// Do calls c and returns its error number. It keeps the error's text for lastError.
 func (s *Answers) Do(c Call, binding string, mem []byte, a []uint64) linear.Errno {
 	return s.last.Keep(c(s, binding, mem, a), broken)
 }
 
-// put stores the answer that open returns and writes its handle to ptr.
+// put opens an answer and writes its handle to address ptr of mem.
 func (s *Answers) put(mem []byte, ptr uint64, open func() io.ReadCloser) error {
 	if _, err := linear.At(mem, ptr, 4); err != nil {
 		return err
@@ -131,7 +130,8 @@ func closeAnswer(s *Answers, _ string, _ []byte, a []uint64) error {
 	return err
 }
 
-// lastError copies as much of the text of the last error as fits, and returns its full length.
+// lastError copies the text of the last error to the guest's buffer, cut to fit, and its full
+// length.
 func lastError(s *Answers, _ string, mem []byte, a []uint64) error {
 	return s.last.Put(mem, a[0], a[1], a[2])
 }

@@ -1,6 +1,6 @@
-// Package agentlib holds the libraries by which agents call their bindings, in five languages, and
-// the small agent with which "jail agent new" begins. An agent takes its library with it, since
-// nothing is looked up when it runs.
+// Package agentlib holds the libraries with which agents call their bindings, in five languages,
+// and the example agent that "jail agent new" writes. An agent includes a copy of its library,
+// since nothing is installed when it runs.
 package agentlib
 
 import (
@@ -17,17 +17,17 @@ import (
 //go:embed go rust c js python/main.py python/jail_agent.py python/jail_agent_more.py python/jail_agent_data.py
 var files embed.FS
 
-// A language is one in which an agent can be written. Its files are those in the folder of its name.
+// A language is a language for agents. Its files are in the folder with its name.
 type language struct {
 	name string
-	// manifest is what the manifest says of the program, and below is where its sources are.
+	// manifest is the part of the manifest about the program, below the directory for its sources.
 	manifest, below string
-	// compiler are the lines of the Makefile that name it, and build is the command, "" for
-	// languages that need none. In build and manifest NAME is the agent's.
+	// compiler is the part of the Makefile that sets the compiler, build the build command, "" for
+	// languages without one. In build and manifest, NAME stands for the agent's name.
 	compiler, build string
 }
 
-// languages are all, in the order in which they are shown.
+// languages are all languages, in the order in which they are shown.
 var languages = []language{
 	{name: "python", manifest: "module = \"python/python3\"\nargs = [\"main.py\"]"},
 	{name: "js", manifest: "module = \"js/qjs\"\nargs = [\"main.js\"]"},
@@ -56,7 +56,7 @@ func Names() (all []string) {
 	return all
 }
 
-// New returns the files of a new agent, by their names.
+// New returns the files of a new agent called name in the language in, by path.
 func New(in, name string) (map[string][]byte, error) {
 	i := slices.IndexFunc(languages, func(l language) bool { return l.name == in })
 	if i < 0 {

@@ -7,11 +7,11 @@
 //
 //	resp, err := http.Get("https://example.com/")
 //
-// Build with GOOS=wasip1 GOARCH=wasm. There is no TLS inside: the proxy speaks it, so request
-// https:// URLs as they are. A Response has no TLS state. The proxy answers what the policy does
-// not allow: status 403, with the header X-Jail-Fetch, and the reason and the remedy as JSON. On
-// other systems than WASI the package does nothing, so that the same program can be built for the
-// host.
+// Build with GOOS=wasip1 GOARCH=wasm. Request https:// URLs as usual: the proxy speaks TLS, and
+// there is none inside of the jail, so a Response has no TLS state. If the policy does not allow a
+// request, the proxy answers with status 403, the header X-Jail-Fetch, and the reason and remedy as
+// JSON. On systems other than WASI the package does nothing, so that the same program can be built
+// for the host.
 package jailhttp
 
 import (
@@ -25,7 +25,8 @@ import (
 	"sync"
 )
 
-// Variable names the descriptor on which the guest accepts streams to the fetch proxy.
+// Variable is the environment variable with the descriptor on which the guest accepts streams to
+// the fetch proxy.
 const Variable = "JAIL_FETCH_FD"
 
 // ErrNoFetch is returned if the jail has no fetch proxy.
@@ -34,26 +35,26 @@ var ErrNoFetch = errors.New(
 
 func init() { http.DefaultTransport = Transport() }
 
-// Transport returns the transport of http.DefaultTransport, for a client with settings of its own.
+// Transport returns the transport of http.DefaultTransport, for an http.Client of your own.
 func Transport() http.RoundTripper { return transport }
 
 var transport = &roundTripper{&http.Transport{
 	Proxy:               http.ProxyURL(&url.URL{Scheme: "http", Host: "fetch"}),
 	DialContext:         func(context.Context, string, string) (net.Conn, error) { return Dial() },
 	MaxIdleConnsPerHost: 4,
-	// Rules on types and sizes are about the plain response.
+	// Policy rules on types and sizes apply to the uncompressed response.
 	DisableCompression: true,
 }}
 
 type roundTripper struct{ plain *http.Transport }
 
-// RoundTrip sends the whole URL to the proxy, also an https one. The Transport by itself would use
-// a tunnel, and speak TLS in it.
+// RoundTrip sends the whole URL to the proxy, even for https. http.Transport would use a CONNECT
+// tunnel and speak TLS in it.
 func (t *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	out := req.Clone(req.Context())
 	out.URL.RawQuery = query(req.URL.RawQuery)
 	if req.URL.Scheme == "https" {
-		// An opaque URL is sent as it is in the request line.
+		// http.Transport sends an opaque URL unchanged in the request line.
 		out.URL = &url.URL{Scheme: "http", Host: req.URL.Host, Opaque: "https://" +
 			req.URL.Host + path(req.URL), RawQuery: out.URL.RawQuery, ForceQuery: req.URL.ForceQuery}
 	}
@@ -64,8 +65,8 @@ func (t *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// query escapes bytes that a program left unescaped (?q=ü): the proxy refuses such bytes, and hosts
-// read them in more than one way.
+// query escapes bytes that a program left unescaped (?q=ü): the proxy refuses such bytes, since
+// hosts read them in different ways.
 func query(raw string) string {
 	const digits = "0123456789ABCDEF"
 	var out []byte
@@ -86,7 +87,7 @@ func path(u *url.URL) string {
 	return "/"
 }
 
-// CloseIdleConnections ends the streams that no request uses.
+// CloseIdleConnections closes streams that no request uses.
 func (t *roundTripper) CloseIdleConnections() { t.plain.CloseIdleConnections() }
 
 var door = sync.OnceValues(func() (net.Listener, error) {
@@ -97,7 +98,7 @@ var door = sync.OnceValues(func() (net.Listener, error) {
 	return net.FileListener(os.NewFile(uintptr(fd), "fetch"))
 })
 
-// Dial returns a stream to the fetch proxy, which is spoken to as any HTTP proxy.
+// Dial returns a stream to the fetch proxy, which is an HTTP proxy.
 func Dial() (net.Conn, error) {
 	l, err := door()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-// module is the host functions of one binding: docs/agent-abi.md.
+// A module has the host functions of one binding: docs/agent-abi.md.
 type module struct {
 	call  func(method unsafe.Pointer, methodLen uint32, params unsafe.Pointer, paramsLen uint32, handle unsafe.Pointer) uint32
 	read  func(handle uint32, to unsafe.Pointer, len uint32, got unsafe.Pointer) uint32
@@ -51,13 +51,13 @@ func pubsubClose(handle uint32) uint32
 //go:wasmimport jail_agent_pubsub_v1 error
 func pubsubError(to unsafe.Pointer, len uint32, total unsafe.Pointer) uint32
 
-// handle is an answer that is open.
+// A handle is an open answer.
 type handle struct {
 	m  module
 	id uint32
 }
 
-// failed is the error of a function that returned a number.
+// failed returns the error for a host function's error number, nil for 0.
 func (m module) failed(errno uint32) error {
 	if errno == 0 {
 		return nil
@@ -70,7 +70,7 @@ func (m module) failed(errno uint32) error {
 	return fmt.Errorf("%w: %s", syscall.Errno(errno), text[:min(int(total), len(text))])
 }
 
-// open makes a call whose answer is read from the handle.
+// open calls a method and returns a handle to read the answer.
 func (m module) open(method string, params any) (handle, error) {
 	text := []byte("{}")
 	if params != nil {
@@ -91,7 +91,7 @@ func hostWait(ms uint32) (handle, error) {
 	return handle{hostModule, id}, hostModule.failed(errno)
 }
 
-// Read reads some of the answer.
+// Read reads a part of the answer.
 func (h handle) Read(to []byte) (int, error) {
 	var got uint32
 	errno := h.m.read(h.id, unsafe.Pointer(unsafe.SliceData(to)), uint32(len(to)),
@@ -104,10 +104,10 @@ func (h handle) Read(to []byte) (int, error) {
 
 func (h handle) close() { h.m.close(h.id) }
 
-// buffer is for all: a module has one thread, and does nothing else while the host writes to it.
+// buffer is shared by all reads, since a module has one thread.
 var buffer = make([]byte, 16<<10)
 
-// all reads the answer and closes it.
+// all reads the whole answer and closes it.
 func (h handle) all() ([]byte, error) {
 	defer h.close()
 	var out strings.Builder
@@ -131,7 +131,7 @@ func (h handle) decode(into any) error {
 	return json.Unmarshal(text, into)
 }
 
-// unwrap reads {"result": …} into result, or returns the error of {"error": …}.
+// unwrap decodes {"result": …} into result, or returns the error of {"error": …}.
 func unwrap(text []byte, result any) error {
 	var said struct {
 		Result json.RawMessage

@@ -21,8 +21,7 @@ func aiError(to unsafe.Pointer, len uint32, total unsafe.Pointer) uint32
 
 type ai struct{}
 
-// AI is the models of the manifest by role, which needs capabilities.ai = true. Keys never come into
-// the jail.
+// AI asks the manifest's models. It needs capabilities.ai = true. API keys never enter the jail.
 var AI ai
 
 func aiModule() module { return module{aiCall, aiRead, aiClose, aiError} }
@@ -32,8 +31,8 @@ func (ai) Roles() (all []string, err error) {
 	return all, invoke(aiModule(), "listRoles", nil, &all)
 }
 
-// Stream asks a model, and calls f with each part of its answer's text as it comes. params are those
-// of streamText: role, prompt or messages, system, max_tokens and others.
+// Stream asks a model and calls f with each part of the answer's text as it arrives. params are the
+// parameters of streamText: role, prompt or messages, system, max_tokens and others.
 func (ai) Stream(params map[string]any, f func(text string) error) error {
 	h, err := aiModule().open("streamText", params)
 	if err != nil {

@@ -19,22 +19,22 @@ const (
 //	answers, err := jailagent.One("approvals", map[string]bool{})
 //	gate := jailagent.ApprovalGate{Answers: answers, Rules: []jailagent.ToolRule{{"rm", jailagent.Deny}}}
 type ApprovalGate struct {
-	// Answers keeps what was answered. A Singleton does.
+	// Answers stores the answers. A Singleton can be used.
 	Answers interface {
 		Value() (map[string]bool, error)
 		Set(map[string]bool) error
 	}
-	// Rules are looked through in their order: the first that matches counts.
+	// Rules are checked in order. The first match decides.
 	Rules []ToolRule
 }
 
-// A ToolRule gives tools a mode. A pattern is a name, or ends in *.
+// A ToolRule sets the mode of tools. Pattern is a name, or a prefix followed by *.
 type ToolRule struct{ Pattern, Mode string }
 
-// conversationKey begins the places of the answers of a conversation.
+// conversationKey returns the prefix of a conversation's keys in Answers.
 func conversationKey(name string) string { return strconv.Quote(name) + " " }
 
-// Check returns Allow, AskOnce or Deny. A mode that is none of these is Deny.
+// Check returns Allow, AskOnce or Deny for a tool. An unknown mode counts as Deny.
 func (g ApprovalGate) Check(tool, conversation string) (string, error) {
 	mode := AskOnce
 	for _, r := range g.Rules {
@@ -63,17 +63,17 @@ func (g ApprovalGate) Check(tool, conversation string) (string, error) {
 	return Deny, nil
 }
 
-// Answer keeps what was answered about a tool.
+// Answer stores the answer about a tool in a conversation.
 func (g ApprovalGate) Answer(tool, conversation string, yes bool) error {
 	return g.change(func(all map[string]bool) { all[conversationKey(conversation)+tool] = yes })
 }
 
-// Revoke takes an answer back.
+// Revoke deletes the answer about a tool in a conversation.
 func (g ApprovalGate) Revoke(tool, conversation string) error {
 	return g.change(func(all map[string]bool) { delete(all, conversationKey(conversation)+tool) })
 }
 
-// Reset takes back all answers of a conversation.
+// Reset deletes all answers of a conversation.
 func (g ApprovalGate) Reset(conversation string) error {
 	return g.change(func(all map[string]bool) {
 		maps.DeleteFunc(all, func(at string, _ bool) bool {

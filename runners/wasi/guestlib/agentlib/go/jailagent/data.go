@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// Typed storage over the agent's database. Libraries of the other languages use the same tables.
-// Everything goes with the transaction of the event.
+// Typed storage in the agent's database. Libraries of the other languages use the same tables.
+// All changes are a part of the event's transaction.
 
 var (
 	dataName  = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 	dataField = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,47}(\.[A-Za-z_][A-Za-z0-9_]{0,47})*$`)
 )
 
-// Transaction calls f. What f writes is there as a whole when f returns nil, or else not at all.
+// Transaction calls f. If f returns an error, all that f wrote is undone.
 func Transaction(f func() error) error {
 	if err := Storage.Exec("SAVEPOINT data"); err != nil {
 		return err
@@ -31,27 +31,27 @@ func Transaction(f func() error) error {
 	return errors.Join(err, Storage.Exec("RELEASE data"))
 }
 
-// A Key is of a type whose values order as they are: numbers as numbers.
+// A Key is a type of keys. SQLite orders them as Go does: numbers by value.
 type Key interface{ ~int64 | ~float64 | ~string }
 
-// A DataChange is what subscribers are told. Kind is add, update or remove; Before and After are nil
-// where there is no value.
+// A DataChange describes a change to subscribers. Kind is add, update or remove. Before is nil for
+// add, After for remove.
 type DataChange[K Key, V any] struct {
 	Kind          string
 	Key           K
 	Before, After *V
 }
 
-// A Collection holds values by keys, with indexes of their fields.
+// A Collection stores values by key, with indexes on fields.
 type Collection[K Key, V any] struct {
 	table       string
 	subscribers []func(DataChange[K, V]) error
 }
 
-// Open opens the collection of that name, or makes it. unique and index name fields of the JSON of
-// the values, with dots between the names of fields in fields. A unique index refuses a second value
-// with the same field; values without the field are not in it. Indexes that are not named any more
-// are removed.
+// Open opens the collection with this name, and creates it if there is none. unique and index name
+// fields of the values' JSON, with dots for nested fields. A unique index refuses a second value
+// with the same field; values without the field are not in it. Indexes that are no longer named are
+// removed.
 func Open[K Key, V any](name string, unique, index []string) (*Collection[K, V], error) {
 	if !dataName.MatchString(name) {
 		return nil, fmt.Errorf("%q is no name of a collection: lower-case letters, digits and _", name)
@@ -124,7 +124,7 @@ func (c *Collection[K, V]) items(rest string, params ...any) (all []Item[K, V], 
 	return all, err
 }
 
-// Get returns the value of a key, nil if there is none.
+// Get returns the value of a key, or nil if there is none.
 func (c *Collection[K, V]) Get(key K) (*V, error) {
 	all, err := c.items(" WHERE key = ?", key)
 	if err != nil || len(all) == 0 {
@@ -133,8 +133,8 @@ func (c *Collection[K, V]) Get(key K) (*V, error) {
 	return &all[0].Value, nil
 }
 
-// Put adds a value, or replaces that of the key. Subscribers run in the same transaction: if one
-// returns an error, nothing is written.
+// Put adds or replaces the value of a key. Subscribers run in the same transaction: if one returns
+// an error, nothing is written.
 func (c *Collection[K, V]) Put(key K, value V) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -157,7 +157,7 @@ func (c *Collection[K, V]) Put(key K, value V) error {
 	})
 }
 
-// Remove removes a key, and reports whether there was one.
+// Remove removes a key and its value, and reports whether the key existed.
 func (c *Collection[K, V]) Remove(key K) (removed bool, err error) {
 	err = Transaction(func() error {
 		before, err := c.Get(key)
@@ -173,15 +173,16 @@ func (c *Collection[K, V]) Remove(key K) (removed bool, err error) {
 	return removed && err == nil, err
 }
 
-// All returns the values in the order of their keys.
+// All returns all values, ordered by key.
 func (c *Collection[K, V]) All() ([]Item[K, V], error) { return c.items(" ORDER BY key") }
 
-// Range returns the values in the order of their keys, from low on and before high.
+// Range returns the values whose keys are at least low and less than high, ordered by key.
 func (c *Collection[K, V]) Range(low, high K) ([]Item[K, V], error) {
 	return c.items(" WHERE key >= ? AND key < ? ORDER BY key", low, high)
 }
 
-// Find returns the values whose field is that text, number or nil, by an index if there is one.
+// Find returns the values whose field equals value: a string, a number or nil. It uses an index if
+// possible.
 func (c *Collection[K, V]) Find(field string, value any) ([]Item[K, V], error) {
 	path, err := dataPath(field)
 	if err != nil {
@@ -190,14 +191,14 @@ func (c *Collection[K, V]) Find(field string, value any) ([]Item[K, V], error) {
 	return c.items(" WHERE "+path+" IS ? ORDER BY key", value)
 }
 
-// Count returns how many values there are.
+// Count returns the number of values.
 func (c *Collection[K, V]) Count() (int64, error) {
 	var row struct{ N int64 }
 	_, err := Storage.Get(&row, "SELECT count(*) AS n FROM "+c.table)
 	return row.N, err
 }
 
-// Subscribe has f called for each change, in its transaction.
+// Subscribe calls f for each later change, in the transaction of the change.
 func (c *Collection[K, V]) Subscribe(f func(DataChange[K, V]) error) {
 	c.subscribers = append(c.subscribers, f)
 }
@@ -211,20 +212,20 @@ func (c *Collection[K, V]) tell(change DataChange[K, V]) error {
 	return nil
 }
 
-// A Singleton is one value by a name, with a default.
+// A Singleton is a single stored value with a name and a default.
 type Singleton[V any] struct {
 	*Collection[string, V]
 	name      string
 	otherwise V
 }
 
-// One opens the value of that name.
+// One opens the value with this name. otherwise is its default.
 func One[V any](name string, otherwise V) (*Singleton[V], error) {
 	c, err := Open[string, V]("singletons", nil, nil)
 	return &Singleton[V]{c, name, otherwise}, err
 }
 
-// Value returns the value, the default if it was never set.
+// Value returns the value, or the default if it is not set.
 func (s *Singleton[V]) Value() (V, error) {
 	v, err := s.Get(s.name)
 	if err != nil || v == nil {
@@ -233,10 +234,10 @@ func (s *Singleton[V]) Value() (V, error) {
 	return *v, nil
 }
 
-// Set sets the value, and Reset goes back to the default.
+// Set sets the value.
 func (s *Singleton[V]) Set(value V) error { return s.Put(s.name, value) }
 
-// Reset goes back to the default.
+// Reset removes the value, so that Value returns the default again.
 func (s *Singleton[V]) Reset() error {
 	_, err := s.Remove(s.name)
 	return err

@@ -4,14 +4,14 @@ package jailagent
 
 import "encoding/json"
 
-// A Gate is a session with the gatekeeper of that name: it reads at once, and what it wants to write
-// waits for an approval. The manifest names the gatekeeper.
+// A Gate is the name of a gatekeeper that the manifest names. Its reads are answered at once, its
+// actions wait for an approval.
 type Gate string
 
-// Gatekeepers returns, as JSON, what the gatekeepers are that this agent may use.
+// Gatekeepers returns the descriptions of the gatekeepers that this agent may use, as JSON.
 func Gatekeepers() (all []json.RawMessage, err error) { return all, host("gatekeepers", nil, &all) }
 
-// Describe reads what the gatekeeper reads and does, and its tables.
+// Describe decodes the gatekeeper's description into into: its reads, actions and tables.
 func (g Gate) Describe(into any) error {
 	var all []json.RawMessage
 	if err := host("gatekeepers", map[string]any{"gatekeeper": g}, &all); err != nil {
@@ -20,7 +20,7 @@ func (g Gate) Describe(into any) error {
 	return json.Unmarshal(all[0], into)
 }
 
-// Read reads, such as rows of a table. args is an object.
+// Read calls a read, such as rows of a table, and decodes its result into into. args is an object.
 func (g Gate) Read(method string, args, into any) error {
 	return host("gateRead", map[string]any{"gatekeeper": g, "method": method, "args": args}, into)
 }
@@ -32,8 +32,8 @@ type Proposed struct {
 	Before, After json.RawMessage
 }
 
-// Propose proposes an action. Its end comes as an event of the type approval, whose reply_to is the
-// id. The same event that comes again proposes it once. words are for those who decide.
+// Propose proposes an action. The outcome comes as an event of the type approval whose reply_to is
+// the id. A replay of the current event does not propose it again. words are for those who decide.
 func (g Gate) Propose(action string, args any, words string) (p Proposed, err error) {
 	return p, host("gatePropose", map[string]any{"gatekeeper": g, "action": action, "args": args,
 		"words": words}, &p)

@@ -11,11 +11,10 @@
 //
 //	func main() { jailagent.Run(&echo{}) }
 //
-// One event is one transaction: what OnEvent writes to Storage and what it sends are there together
-// when it returns nil, or not at all. Then the event comes again, with Kind "replay".
+// One event is one transaction: if OnEvent returns nil, its writes to Storage and its messages take
+// effect together. If it returns an error, none does, and the event comes again with Kind "replay".
 //
-// Build with GOOS=wasip1 GOARCH=wasm. A program that uses Storage or AI imports that binding, which
-// the manifest must ask for.
+// Build with GOOS=wasip1 GOARCH=wasm. The manifest must ask for Storage or AI to use them.
 package jailagent
 
 import (
@@ -29,7 +28,7 @@ import (
 	"time"
 )
 
-// An Event is what an agent is woken for; docs/agent-abi.md describes its fields.
+// An Event is an event for the agent; docs/agent-abi.md describes its fields.
 type Event struct {
 	Seq     uint64          `json:"seq"`
 	ID      string          `json:"id"`
@@ -43,11 +42,11 @@ type Event struct {
 	Data    json.RawMessage `json:"data"`
 }
 
-// FromAgent reports whether another agent sent the event. Two agents that answer each other's
-// messages on one channel never end.
+// FromAgent reports whether another agent sent the event. Beware of two agents that answer each
+// other's messages: they never end.
 func (e *Event) FromAgent() bool { return strings.HasPrefix(e.Source, "agent:") }
 
-// Text returns the text of a message: Data if that is a text, or its field text; else "".
+// Text returns the text of a message: Data if it is a string, or its field text, else "".
 func (e *Event) Text() string {
 	var text string
 	if json.Unmarshal(e.Data, &text) == nil {
@@ -62,9 +61,9 @@ func (e *Event) Text() string {
 	return with.Text
 }
 
-// An Agent works on events. Embed Base for the methods that it does not need.
+// An Agent handles events. Embed Base for methods that the agent does not need.
 type Agent interface {
-	// OnWake is called first, with the reason: message, mention, direct, alarm, tick and others.
+	// OnWake is called first, with the reason for waking, such as message, mention, alarm or tick.
 	OnWake(reason string) error
 	// OnEvent is called for each event, one at a time and in order.
 	OnEvent(e *Event) error
@@ -84,14 +83,14 @@ func (Base) OnEvent(*Event) error { return nil }
 // OnSleep does nothing.
 func (Base) OnSleep() error { return nil }
 
-// What the agent is: its identity, its channel, its handle.
+// The agent's id, channel and handle.
 var (
 	ID      = os.Getenv("AGENT_ID")
 	Channel = os.Getenv("CHANNEL")
 	Handle  = os.Getenv("HANDLE")
 )
 
-// Config reads the manifest's table config.
+// Config decodes the table config of the manifest into into.
 func Config(into any) error { return json.Unmarshal([]byte(os.Getenv("CONFIG")), into) }
 
 // Run runs an agent until it is asked to sleep. It ends the program if OnWake fails.
@@ -120,7 +119,7 @@ func Run(a Agent) {
 	}
 }
 
-// one works on an event, and commits it or says that it failed.
+// one handles an event and commits it, or reports that it failed.
 func one(a Agent, e *Event) error {
 	err := try(a, e)
 	if err != nil {
@@ -128,7 +127,7 @@ func one(a Agent, e *Event) error {
 		return host("fail", map[string]any{"seq": e.Seq, "message": err.Error()}, nil)
 	}
 	if err := host("checkpoint", map[string]any{"seq": e.Seq}, nil); err != nil {
-		// The host has said so itself, and delivers the event again.
+		// The host reports this itself and delivers the event again.
 		fmt.Fprintf(os.Stderr, "event %d is not committed: %v\n", e.Seq, err)
 	}
 	return nil
@@ -169,58 +168,58 @@ func host(method string, params, result any) error {
 	return invoke(hostModule, method, params, result)
 }
 
-// Log writes a line into the log. level is info, warn or error.
+// Log writes a line to the agent's log. level is info, warn or error.
 func Log(level, format string, args ...any) error {
 	return host("log", map[string]any{"level": level, "message": fmt.Sprintf(format, args...)}, nil)
 }
 
-// SetState says what "jail agent list" shows of this agent.
+// SetState sets the note that "jail agent list" shows for this agent.
 func SetState(state any) error { return host("setState", map[string]any{"state": state}, nil) }
 
-// SetAlarm sets the alarm of that name: an event of the type alarm comes after d, with data.
+// SetAlarm sets the alarm with this name: an event of the type alarm with data comes after d.
 func SetAlarm(name string, d time.Duration, data any) error {
 	return host("setAlarm", map[string]any{"name": name, "data": data,
 		"in_ms": max(1, d.Milliseconds())}, nil)
 }
 
-// SetAlarmAt is SetAlarm for a time.
+// SetAlarmAt sets the alarm with this name, to fire at a time.
 func SetAlarmAt(name string, at time.Time, data any) error {
 	return host("setAlarm", map[string]any{"name": name, "data": data, "at": at}, nil)
 }
 
-// ClearAlarm forgets the alarm of that name.
+// ClearAlarm removes the alarm with this name.
 func ClearAlarm(name string) error { return host("clearAlarm", map[string]any{"name": name}, nil) }
 
-// Propose asks for the approval of an action, and returns the proposal's id. What is decided comes
-// as an event of the type approval.
+// Propose asks for the approval of an action and returns the proposal's id. The decision comes as
+// an event of the type approval.
 func Propose(action any) (string, error) {
 	var said struct{ ID string }
 	return said.ID, host("propose", map[string]any{"action": action}, &said)
 }
 
-// An Option is one of a message that is sent.
+// An Option is an option of Send.
 type Option func(map[string]any)
 
 // To sends a message to an agent, or to another channel of the manifest.
 func To(name string) Option { return func(o map[string]any) { o["to"] = name } }
 
-// Type gives a message another type than message.
+// Type sets the type of a message, instead of message.
 func Type(name string) Option { return func(o map[string]any) { o["type"] = name } }
 
-// ReplyTo makes a message an answer to another.
+// ReplyTo makes a message an answer to the message with this id.
 func ReplyTo(id string) Option { return func(o map[string]any) { o["reply_to"] = id } }
 
 type pubsub struct{}
 
-// PubSub is the channel: messages, members, and what they offer.
+// PubSub sends messages on channels, and knows the members and their methods.
 var PubSub pubsub
 
 func (pubsub) call(method string, params, result any) error {
 	return invoke(pubsubModule, method, params, result)
 }
 
-// Send sends a message, to the channel of the event if no option says otherwise, and returns its id.
-// It is delivered when OnEvent has returned.
+// Send sends a message and returns its id. Without the option To it goes to the event's channel. It
+// is delivered after OnEvent has returned nil.
 func (p pubsub) Send(content any, options ...Option) (string, error) {
 	o := map[string]any{}
 	for _, set := range options {
@@ -231,23 +230,23 @@ func (p pubsub) Send(content any, options ...Option) (string, error) {
 	return said.ID, err
 }
 
-// Update replaces what a message says.
+// Update replaces the content of a message.
 func (p pubsub) Update(id string, content any) error {
 	return p.call("update", map[string]any{"id": id, "content": content}, nil)
 }
 
-// Complete says that a message gets no more updates.
+// Complete marks a message as complete: it gets no more updates.
 func (p pubsub) Complete(id string) error {
 	return p.call("complete", map[string]any{"id": id}, nil)
 }
 
-// A Member is one of a channel.
+// A Member is a member of a channel.
 type Member struct{ ID, Name, Handle, State string }
 
 // Roster returns the members of the channel.
 func (p pubsub) Roster() (all []Member, err error) { return all, p.call("roster", nil, &all) }
 
-// A Method is a tool that a member of the channel offers.
+// A Method is a method that a member of the channel offers.
 type Method struct {
 	ProviderID  string          `json:"providerId"`
 	MethodName  string          `json:"methodName"`
@@ -260,27 +259,26 @@ func (p pubsub) Discover() (all []Method, err error) {
 	return all, p.call("discoverMethodDefs", nil, &all)
 }
 
-// CallMethod calls a method of a member, and reads its result.
+// CallMethod calls a method of a member and decodes its result into result.
 func (p pubsub) CallMethod(provider, method string, args, result any) error {
 	return p.call("callMethod", map[string]any{"providerId": provider, "methodName": method,
 		"args": args}, result)
 }
 
-// Settings reads the settings of the channel.
+// Settings decodes the settings of the channel into into.
 func (p pubsub) Settings(into any) error { return p.call("getSettings", nil, into) }
 
-// UpdateSettings merges into the settings of the channel.
+// UpdateSettings merges patch into the settings of the channel. A null member deletes a setting.
 func (p pubsub) UpdateSettings(patch any) error {
 	return p.call("updateSettings", map[string]any{"patch": patch}, nil)
 }
 
-// An Error is a call that failed.
+// An Error is the error of a failed call.
 type Error struct{ Code, Message string }
 
 func (e *Error) Error() string { return e.Message }
 
-// delta returns the text that an event of a model's answer adds, in the three forms of APIs that
-// there are.
+// delta returns the text that a server-sent event adds to a model's answer, in any API format.
 func delta(data []byte) string {
 	var e struct {
 		Type    string
@@ -305,7 +303,7 @@ func delta(data []byte) string {
 	return ""
 }
 
-// stream calls f with each part of the text of a stream that AI.streamText returned.
+// stream reads a stream of AI.streamText and calls f with each part of the text.
 func stream(h handle, f func(string) error) error {
 	defer h.close()
 	in := bufio.NewReader(h)
@@ -322,7 +320,7 @@ func stream(h handle, f func(string) error) error {
 		case line == "":
 			event = ""
 		case strings.HasPrefix(line, "{"):
-			// The answer is no stream.
+			// The answer is not a stream but an error.
 			err = unwrap([]byte(line), nil)
 		case field == "event":
 			event = value

@@ -19,12 +19,12 @@ func storageClose(handle uint32) uint32
 //go:wasmimport jail_agent_storage_v1 error
 func storageError(to unsafe.Pointer, len uint32, total unsafe.Pointer) uint32
 
-// A program that uses nothing of Storage does not import it: the linker leaves it out.
+// The linker drops these imports from a program that does not use Storage.
 
 type storage struct{}
 
-// Storage is the agent's own SQLite database, which needs capabilities.storage = true. Its tables
-// for memory are there from the beginning.
+// Storage is the agent's own SQLite database. It needs capabilities.storage = true. The tables of
+// the agent's memory exist from the start.
 var Storage storage
 
 func (storage) invoke(method, sql string, params []any, result any) error {
@@ -36,19 +36,19 @@ func (storage) invoke(method, sql string, params []any, result any) error {
 	return invoke(m, method, with, result)
 }
 
-// Exec executes a statement, such as CREATE TABLE.
+// Exec executes SQL statements without parameters, such as CREATE TABLE.
 func (s storage) Exec(sql string) error { return s.invoke("exec", sql, nil, nil) }
 
-// Changed is what a statement did.
+// Changed is the number of changed rows, and the row id of the last insert.
 type Changed struct{ Changes, LastRowID int64 }
 
-// Run executes a statement with parameters.
+// Run executes an SQL statement with parameters.
 func (s storage) Run(sql string, params ...any) (Changed, error) {
 	var c Changed
 	return c, s.invoke("run", sql, params, &c)
 }
 
-// Get reads the first row, an object by columns, and reports whether there is one.
+// Get decodes the first row, a JSON object by column, into into. It reports whether there is a row.
 func (s storage) Get(into any, sql string, params ...any) (bool, error) {
 	var row json.RawMessage
 	if err := s.invoke("get", sql, params, &row); err != nil || string(row) == "null" {
@@ -57,7 +57,7 @@ func (s storage) Get(into any, sql string, params ...any) (bool, error) {
 	return true, json.Unmarshal(row, into)
 }
 
-// Query reads all rows into a pointer to a slice.
+// Query decodes all rows into into, a pointer to a slice.
 func (s storage) Query(into any, sql string, params ...any) error {
 	return s.invoke("query", sql, params, into)
 }

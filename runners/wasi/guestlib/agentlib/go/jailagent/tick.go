@@ -7,15 +7,14 @@ import (
 	"strings"
 )
 
-// tickSystem is what the model of a tick is told first. The libraries of all languages have the same
-// text and the same statements.
+// tickSystem is the system prompt of a tick. All languages' libraries have the same text and SQL.
 const tickSystem = `You work towards your goals by yourself, one step at a time. You are told your open goals, what you did lately, and what you have learned. Do the next step,
 and answer with one JSON object:
 {"summary": "what you did, in a sentence", "goals": [{"id": "g1", "progress": 0.5, "status": "open"}],
  "patterns": [{"id": "p1", "pattern_type": "habit", "description": "what you have learned", "confidence": 0.8}]}
 The status of a goal that you have reached is "done". Leave out goals and patterns that do not change.`
 
-// tickContext reads what the model is told; no row if no goal is open.
+// tickContext selects the prompt for the model. It has no row if no goal is open.
 const tickContext = `SELECT json_object(
 'goals', (SELECT json_group_array(json_object('id', id, 'description', description,
 'priority', priority, 'status', status, 'progress', progress)) FROM (SELECT * FROM goals
@@ -27,7 +26,8 @@ FROM (SELECT * FROM conversations WHERE summary <> '' ORDER BY started_at DESC, 
 ORDER BY confidence DESC, id LIMIT 20))) AS context
 WHERE EXISTS (SELECT 1 FROM goals WHERE coalesce(status, '') NOT IN ('done', 'dropped'))`
 
-// tickSaid reads an answer, ?1: the JSON object in it, its summary, and what is published.
+// tickSaid selects from an answer ?1: the JSON object in it, its summary, and the message to
+// publish.
 const tickSaid = `SELECT said, summary, json_object('text', summary,
 'goals', (SELECT json_group_array(id) FROM goals
 WHERE coalesce(status, '') NOT IN ('done', 'dropped') AND id IN
@@ -43,8 +43,8 @@ ELSE trim(?1, char(32, 9, 10, 13)) END AS summary FROM (SELECT CASE WHEN NOT jso
 WHEN json_type(text) <> 'object' THEN '{}' ELSE text END AS said FROM (SELECT
 substr(rtrim(?1, replace(?1, '}', '')), instr(?1, '{')) AS text)))`
 
-// tickKeep keeps an answer: ?1 is its object, ?2 the id of the conversation, ?3 what the model was
-// told, ?4 the answer, ?5 its summary.
+// tickKeep stores an answer: ?1 is its JSON object, ?2 the id of the conversation, ?3 the prompt,
+// ?4 the answer, ?5 its summary.
 const tickKeep = `UPDATE goals SET
 progress = CASE WHEN json_type(?1, at || '.progress') IN ('integer', 'real')
 THEN min(max(json_extract(?1, at || '.progress'), 0.0), 1.0) ELSE progress END,
@@ -69,11 +69,12 @@ INSERT INTO conversations VALUES (?2, CAST(strftime('%s', 'now') AS INTEGER), ?5
 INSERT INTO messages VALUES (?2 || '/1', ?2, 'user', ?3, CAST(strftime('%s', 'now') AS INTEGER)),
 (?2 || '/2', ?2, 'assistant', ?4, CAST(strftime('%s', 'now') AS INTEGER))`
 
-// Tick takes one step towards the goals in the agent's memory, for an event of the type tick whose id
-// is id: it tells the model the open goals, the last memories and the surest patterns, keeps the
-// answer in goals, learned_patterns, conversations and messages, and publishes it with the type
-// tick_result. It returns what it published, nil if no goal is open: then it asks no model. An answer
-// that is no JSON is a summary, and changes no goal. role may be empty if the manifest has one.
+// Tick takes one step towards the goals in the agent's memory, for the tick event with this id. It
+// sends the model the open goals, the last memories and the patterns with the highest confidence,
+// stores the answer in goals, learned_patterns, conversations and messages, and publishes it with
+// the type tick_result. It returns the published message. If no goal is open, it asks no model and
+// returns nil. An answer that is not JSON counts as a summary and changes no goal. role may be
+// empty if the manifest has only one.
 func Tick(id, role, instructions string) (json.RawMessage, error) {
 	var told struct{ Context string }
 	if open, err := Storage.Get(&told, tickContext); !open {
