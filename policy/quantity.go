@@ -55,7 +55,7 @@ func (u Unit) Parse(text string) (int64, error) {
 	return u.inRange(n, text)
 }
 
-// inRange returns n, or an error if it is not positive or is too large.
+// inRange returns n, or an error if it is outside of the bounds of the unit. text is quoted in errors.
 func (u Unit) inRange(n int64, text string) (int64, error) {
 	least, most := u.bounds()
 	switch {
