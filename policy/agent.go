@@ -4,8 +4,8 @@ import (
 	"slices"
 )
 
-// The bindings there are. Each is a set of calls by which an agent reaches what is outside of it. Who
-// answers them is the affair of other zones; the policy only grants them or not.
+// The bindings. Each is a set of calls by which an agent reaches something outside of it. The
+// policy only grants them; other packages implement them.
 const (
 	BindingAI      = "ai"
 	BindingHost    = "host"
@@ -20,12 +20,12 @@ var bindings = []Named{
 	{BindingStorage, "use a database of the agent's own"},
 }
 
-// AllBindings returns the bindings there are, by name.
+// AllBindings returns all bindings, sorted by name.
 func AllBindings() []Named { return slices.Clone(bindings) }
 
-// Agents say what a run may do as an agent. Without a binding it can be none.
+// Agents is what a run may do as an agent. Without a binding it cannot be one.
 type Agents struct {
-	// Bindings is a set.
+	// Bindings are the granted bindings, a set.
 	Bindings []string `json:"bindings"`
 }
 

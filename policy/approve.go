@@ -69,7 +69,7 @@ func (r ApproveRule) String() string {
 	return text + " mode " + r.Mode.String()
 }
 
-// normal leaves out what narrows nothing, and what is of another action.
+// normal drops fields that narrow nothing or belong to another action.
 func (r ApproveRule) normal() ApproveRule {
 	out := ApproveRule{Action: r.Action, Mode: r.Mode}
 	switch r.Action {
@@ -88,7 +88,7 @@ func (r ApproveRule) normal() ApproveRule {
 	return out
 }
 
-// below reports whether s holds back all that r does, as strictly. Both are normal.
+// below reports whether s holds back everything that r does, at least as strictly. Both are normal.
 func (r ApproveRule) below(s ApproveRule) bool {
 	return r.Action == s.Action && s.Mode <= r.Mode &&
 		(s.Host.depth == hostNone || r.Host.depth != hostNone && r.Host.LessEq(s.Host)) &&
@@ -96,12 +96,13 @@ func (r ApproveRule) below(s ApproveRule) bool {
 		(len(s.Tool) == 0 || len(r.Tool) > 0 && r.Tool.LessEq(s.Tool))
 }
 
-// Approve are the actions that a policy holds back. Like protected names they take away, so they
-// meet by union, and of several rules for one action the strictest counts. What no rule names needs
-// no approval.
+// Approve is the list of actions that a policy holds back. The rules restrict, so they meet by
+// union; of several rules for one action the strictest counts. An action without a rule needs no
+// approval.
 type Approve []ApproveRule
 
-// strictest returns the strictest of the rules for an action that hold, or one of ApproveAuto.
+// strictest returns the strictest rule for an action for which holds returns true. If there is
+// none, its mode is ApproveAuto.
 func (a Approve) strictest(action string, holds func(ApproveRule) bool) ApproveRule {
 	out := ApproveRule{Action: action, Mode: ApproveAuto}
 	for _, r := range a {
@@ -112,13 +113,13 @@ func (a Approve) strictest(action string, holds func(ApproveRule) bool) ApproveR
 	return out
 }
 
-// Mode returns the strictest mode of an action, whatever else its rules name.
+// Mode returns the strictest mode for an action, over all hosts, methods and tools.
 func (a Approve) Mode(action string) ApproveMode {
 	return a.strictest(action, func(ApproveRule) bool { return true }).Mode
 }
 
-// Fetch returns the rule that holds a request back; its mode is ApproveAuto where none does. Nobody
-// sees the methods of what a tunnel or a websocket carries, so every rule for its host counts.
+// Fetch returns the rule that holds a request back; its mode is ApproveAuto if none does. The
+// methods inside a tunnel or websocket are not visible, so every rule for the host applies.
 func (a Approve) Fetch(q Connect) ApproveRule {
 	return a.strictest(ActionFetch, func(r ApproveRule) bool {
 		return (r.Host.depth == hostNone || r.Host.Match(q.Host)) &&
@@ -126,7 +127,7 @@ func (a Approve) Fetch(q Connect) ApproveRule {
 	})
 }
 
-// ForTool returns the rule that holds the start of a tool back; its mode is ApproveAuto where none
+// ForTool returns the rule that holds the start of a tool back; its mode is ApproveAuto if none
 // does. The name is bundle/command or an absolute path.
 func (a Approve) ForTool(name string) ApproveRule {
 	return a.strictest(ActionTool, func(r ApproveRule) bool {
@@ -134,7 +135,7 @@ func (a Approve) ForTool(name string) ApproveRule {
 	})
 }
 
-// of returns the rules for actions that p grants at all.
+// of returns the rules for actions that p grants.
 func (a Approve) of(p Policy) (out Approve) {
 	for _, r := range a {
 		if p.GrantsAction(r.Action) {
@@ -144,7 +145,7 @@ func (a Approve) of(p Policy) (out Approve) {
 	return out
 }
 
-// GrantsAction reports whether p grants an action, its rules of approval aside.
+// GrantsAction reports whether p grants an action, regardless of approvals.
 func (p Policy) GrantsAction(action string) bool {
 	switch action {
 	case ActionCommit:
@@ -152,19 +153,19 @@ func (p Policy) GrantsAction(action string) bool {
 	case ActionFetch:
 		return len(p.Fetch.Normal().Allow) > 0
 	case ActionTool, ActionGate, ActionPush, ActionPullRequest, ActionPolicyGrant:
-		// Others act for a run, and without a tool there is none.
+		// These act on behalf of a run, and without a tool there is none.
 		return !p.Tools.Empty()
 	}
 	return true
 }
 
-// Meet holds back what either of the two does.
+// Meet returns the rules of both.
 func (a Approve) Meet(b Approve) Approve { return append(slices.Clone(a), b...).Normal() }
 
-// LessEq reports whether a holds back all that b does, as strictly.
+// LessEq reports whether a holds back everything that b does, at least as strictly.
 func (a Approve) LessEq(b Approve) bool { return listBelow(b.Normal(), a.Normal()) }
 
-// Normal leaves out the rules that hold nothing back, and those that another rule covers.
+// Normal drops rules that hold nothing back or that another rule covers, and sorts the rest.
 func (a Approve) Normal() Approve {
 	var out Approve
 	for _, r := range a {
@@ -183,7 +184,7 @@ func (a Approve) String() string {
 	return fmt.Sprintf("%q", texts)
 }
 
-// CheckApproveAction returns what is wrong with the action of a rule, or nil.
+// CheckApproveAction returns an error unless action is one of ApproveActions.
 func CheckApproveAction(action string) error {
 	if !slices.Contains(ApproveActions(), action) {
 		return fmt.Errorf("%q is no action that can wait for an approval: there are %s", action,
@@ -192,12 +193,12 @@ func CheckApproveAction(action string) error {
 	return nil
 }
 
-// ApproveToolPrefix begins the action of a rule for one tool: tool:NAME is the action tool with NAME as
-// its tool.
+// ApproveToolPrefix begins an action of the form tool:NAME, which is the action tool for the tool
+// NAME.
 const ApproveToolPrefix = ActionTool + ":"
 
-// ParseApproveTool reads the tool of a rule. A name without a slash stands for each tool that ends
-// with it.
+// ParseApproveTool parses the tool of a rule. A name without a slash matches every tool whose name
+// ends with it after a slash.
 func ParseApproveTool(text string) (Globs, error) {
 	if text != "" && text != "**" && !strings.Contains(text, "/") {
 		text = "**/" + text

@@ -1,6 +1,6 @@
 package policy
 
-// FileAudit says which uses of files a run records.
+// FileAudit is which uses of files a run records.
 type FileAudit = word[fileAudits]
 
 type fileAudits struct{}
@@ -14,16 +14,16 @@ const (
 	FilesOpens FileAudit = iota
 	// Each file that is written.
 	FilesChanges
-	// FilesNone records none; the change set of the workspace is recorded all the same.
+	// FilesNone records none; the change set of the workspace is recorded anyway.
 	FilesNone
 )
 
-// Audit says what a run records in addition to what is always recorded. The default adds nothing.
+// Audit is what a run records in addition to the standard records. The default adds nothing.
 type Audit struct {
 	Files FileAudit `json:"files"`
 }
 
-// TopAudit asks for nothing.
+// TopAudit returns the audit that adds nothing.
 func TopAudit() Audit { return Audit{Files: FilesNone} }
 
 // Meet records what either of the two records.

@@ -10,22 +10,22 @@ import (
 // MaxItems bounds each list of a policy as it is written.
 const MaxItems = 256
 
-// maxFetchItems bounds the ports, methods, paths and types of all rules of a fetch list together:
-// each rule is compared with each other, and of both every item with every other.
+// maxFetchItems bounds the ports, methods, paths and types of all rules of a fetch list together,
+// since the comparison of rules takes time by their square.
 const maxFetchItems = 2048
 
 // maxProblems bounds the problems that Check returns about conflicting mounts, which may be one for
 // each pair.
 const maxProblems = 100
 
-// checks are all that makes a policy one that can be meant. Each returns what is wrong,
-// in sentences that name the key. A parser of policies reports them with a position.
+// checks are the checks of a policy. Each returns the errors, as sentences that begin with the key,
+// so that a parser can add the position.
 var checks = []func(Policy) []error{
 	checkFields, checkMounts, checkNested, checkFetch, checkEnv, checkApprove, checkOuter,
 }
 
-// Check returns everything that is wrong with a policy, joined, or nil. Resolve refuses
-// what does not pass.
+// Check returns all errors in a policy, joined, or nil. Resolve refuses a policy that does not
+// pass.
 func (p Policy) Check() error {
 	var all []error
 	for _, check := range checks {
@@ -71,7 +71,7 @@ func checkMounts(p Policy) (out []error) {
 	return out
 }
 
-// CheckMount returns what is wrong with one mount, or nil.
+// CheckMount returns an error for a mount that is not valid, or nil.
 func CheckMount(m Mount) error {
 	switch {
 	case m.Access == 0 || m.Access&^AllRights != 0:
@@ -107,7 +107,7 @@ const (
 // maxCacheName bounds the name of a cache, in bytes.
 const maxCacheName = 64
 
-// CheckCacheName returns what is wrong with the name of a cache, or nil.
+// CheckCacheName returns an error for a name that no cache can have, or nil.
 func CheckCacheName(name string) error {
 	if name == "" || len(name) > maxCacheName || strings.ContainsFunc(name, notInName) ||
 		strings.ContainsAny(name[:1], "-_.") {
@@ -117,14 +117,14 @@ func CheckCacheName(name string) error {
 	return nil
 }
 
-// notInName reports whether r stands in no name of a cache or credential.
+// notInName reports whether r must not be in the name of a cache or credential.
 func notInName(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') &&
 		!strings.ContainsRune("-_.", r)
 }
 
-// CheckMountSource returns what is wrong with a path of the host that is to be mounted,
-// or nil. None at all is for CheckMount to judge.
+// CheckMountSource returns an error for a path of the host that must not be mounted, or nil.
+// CheckMount checks whether it may be empty.
 func CheckMountSource(source string) error {
 	if source != "" && !cleanAbsolute(source) {
 		return fmt.Errorf("source %q is no clean absolute path: no ~, no .., no slash at the end",
@@ -144,7 +144,7 @@ func CheckMountSource(source string) error {
 	return nil
 }
 
-// CheckMountTarget returns what is wrong with the place of a mount in the jail, or nil.
+// CheckMountTarget returns an error for a path in the jail where no mount may be, or nil.
 func CheckMountTarget(target string) error {
 	switch {
 	case target == "":
@@ -169,8 +169,8 @@ func CheckMountTarget(target string) error {
 	return nil
 }
 
-// checkNested refuses two mounts that show different things at one path: which one is
-// seen would depend on their order, and rights could not be the union of both.
+// checkNested refuses two mounts that show different things at one path: the order of mounting
+// would decide, and the rights could not be the union of both.
 func checkNested(p Policy) (out []error) {
 	for i, m := range p.Mounts {
 		for j, n := range p.Mounts {
@@ -215,12 +215,12 @@ func CheckNativeGlob(g Glob) error {
 	return checkNoFinalSlash(g)
 }
 
-// ImageDir is what the name of an image begins with that is a directory in the OCI image layout; an
+// ImageDir is the prefix of the name of an image in a directory in the OCI image layout. An
 // absolute path follows.
 const ImageDir = "oci:"
 
-// checkImageGlob refuses a pattern that no image could match: it has a name, which is one segment,
-// or is a directory.
+// checkImageGlob refuses a pattern that no image could match. An image has a name of one segment,
+// or is a directory with ImageDir.
 func checkImageGlob(g Glob) error {
 	if g.valid && (g.deep && len(g.pre) == 0 || !g.deep && len(g.pre) == 1 ||
 		len(g.pre) > 0 && g.pre[0] == segment{pre: ImageDir}) {
@@ -267,7 +267,7 @@ func checkFetch(p Policy) (out []error) {
 
 func (r FetchDeny) items() int { return len(r.Ports) + len(r.Methods) + len(r.Paths) }
 
-// checkTarget returns what is wrong with the requests that a rule is about.
+// checkTarget returns the errors in the host, ports, methods and paths of a rule.
 func checkTarget(key string, r FetchDeny) (out []error) {
 	out = append(tooMany(key+".ports", len(r.Ports)), tooMany(key+".methods", len(r.Methods))...)
 	out = append(out, tooMany(key+".paths", len(r.Paths))...)
@@ -296,7 +296,7 @@ func CheckTypeGlob(g Glob) error {
 	return nil
 }
 
-// CheckMethod returns what is wrong with a method of a fetch rule, or nil.
+// CheckMethod returns an error for a method that a fetch rule cannot have, or nil.
 func CheckMethod(m string) error {
 	notToken := func(r rune) bool { return (r < 'A' || r > 'Z') && r != '-' && r != '_' }
 	switch {
@@ -319,7 +319,7 @@ func CheckURLGlob(g Glob) error {
 	return checkPath(text)
 }
 
-// CheckCredential returns what is wrong with the name of a credential, or nil.
+// CheckCredential returns an error for a name that no credential can have, or nil.
 func CheckCredential(name string) error {
 	if name != AnyCredential && (len(name) > 128 || strings.ContainsFunc(name, notInName)) {
 		return fmt.Errorf(

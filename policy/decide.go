@@ -5,23 +5,24 @@ import (
 	"fmt"
 )
 
-// Decision answers a Question.
+// Decision is the answer to a Question.
 type Decision struct {
 	Allowed bool
-	// Ask is set where Allowed is not, but an explicit yes would do.
+	// Ask is set if Allowed is not, but an explicit approval would allow it.
 	Ask bool
-	// Held is set where the yes must name the path itself, since it is protected.
+	// Held is set if the approval must name the path, since it is protected.
 	Held bool
-	// Layer names the layer that said no; of an allowed question, the one whose rule
-	// it was in the end. Source is where that layer came from.
+	// Layer is the layer that refused, or for an allowed question the one whose rule allowed it.
+	// Source is where the layer came from.
 	Layer  string
 	Source string
 	// Rule is the rule that decided, as a key of the policy file and its value, or a
 	// sentence that says which rule is missing.
 	Rule string
-	// Credential is what the proxy attaches to an allowed Connect, or "".
+	// Credential is the name of the credential that the proxy attaches to an allowed Connect, or
+	// "".
 	Credential string
-	// Fetch is the rule by which a Connect is allowed, with what else it asks for.
+	// Fetch is the rule that allows a Connect; nil for other questions.
 	Fetch *FetchRule
 }
 
@@ -49,9 +50,8 @@ func ask(format string, args ...any) Decision {
 	return Decision{Ask: true, Rule: fmt.Sprintf(format, args...)}
 }
 
-// Decide answers a question by the meet of all layers. The layer of a no is the first
-// one whose meet with those before it gives that answer, so it is the layer that took
-// away what they still grant; one no is enough.
+// Decide answers a question by the meet of all layers. If it refuses, Layer is the first layer
+// whose meet with those before it refuses: the one that took the right away.
 func (e Effective) Decide(q Question) Decision {
 	if len(e.met) == 0 {
 		return Decision{Layer: "none", Rule: "there is no policy"}
@@ -61,7 +61,7 @@ func (e Effective) Decide(q Question) Decision {
 	for i, l := range e.layers {
 		own := q.decide(l.Policy)
 		if d.Allowed {
-			// Of layers that share the rule, the first gave it.
+			// If layers share the rule, name the first.
 			if own.Rule == d.Rule {
 				at = i
 				break
@@ -71,7 +71,7 @@ func (e Effective) Decide(q Question) Decision {
 		if met := q.decide(e.met[i]); met.Allowed || met.Ask != d.Ask {
 			continue
 		}
-		// The layer on its own says best why, unless it refuses only together with those before it.
+		// The layer's own rule says more, unless it refuses only together with those before it.
 		if !own.Allowed && own.Ask == d.Ask {
 			d.Rule = own.Rule
 		}
@@ -82,14 +82,13 @@ func (e Effective) Decide(q Question) Decision {
 	return d
 }
 
-// RuleInternal says why a layer does not grant a host inside the operator's network.
+// RuleInternal is the rule for a layer that does not grant a host inside the operator's network.
 const RuleInternal = `fetch.allow host = "*" stands for public hosts only`
 
-// Unnamed returns the first layer that grants a request, or the name alone of an internal host, by
-// rules with the host "*" only. That pattern stands for every public host: a host inside the
-// operator's network needs a rule with its name, or with a name above it. The first layer, which is
-// the ceiling, and layers that say nothing of fetches need not name it. Each further layer can only
-// add a refusal.
+// Unnamed returns the first layer that grants a request to an internal host only by rules with the
+// host "*", which stands for public hosts only. Internal hosts need a rule with their name, or a
+// pattern for names below a domain. The ceiling and layers without fetch rules need not name them.
+// ok is false if there is no such layer.
 func (e Effective) Unnamed(q Connect) (Layer, bool) {
 	for _, l := range e.layers[min(1, len(e.layers)):] {
 		f := l.Policy.Fetch.Normal()

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// Env is what a tool may find in its environment. Each part grants names for another
-// reason, and each meets by intersection:
+// Env is what a tool may get in its environment. Each part meets by intersection:
 //
 //   - Set: constants that the policy itself gives, as pairs of name and value. Two
 //     policies that give one name different values meet in neither.
@@ -73,7 +72,7 @@ func (e Env) Environ(given, inherited map[string]string) (environ, refused []str
 	return environ, refused
 }
 
-// of one value; the kernel refuses a longer string to execve
+// the longest value: execve refuses a longer string
 const maxEnvBytes = 128 << 10
 
 // CheckEnvName refuses names that no program could look up: empty, with =, a NUL, a
@@ -92,7 +91,7 @@ func CheckEnvName(name string) error {
 	return nil
 }
 
-// CheckEnvValue refuses values that the kernel refuses.
+// CheckEnvValue returns an error for a value that the kernel refuses, or nil.
 func CheckEnvValue(value string) error {
 	switch {
 	case strings.ContainsRune(value, 0):
@@ -103,7 +102,7 @@ func CheckEnvValue(value string) error {
 	return nil
 }
 
-// Vars is a set of pairs of a name and its value; with Any, of all pairs.
+// Vars is a set of names with values. If Any is set, it is every name with every value.
 type Vars struct {
 	Any    bool              `json:"any,omitempty"`
 	Values map[string]string `json:"values,omitempty"`
@@ -138,7 +137,7 @@ func (v Vars) LessEq(w Vars) bool {
 	return true
 }
 
-// Normal drops pairs where all are meant, and copies the rest.
+// Normal drops pairs if Any is set, and copies the rest.
 func (v Vars) Normal() Vars {
 	if v.Any {
 		return Vars{Any: true}

@@ -8,14 +8,13 @@ import (
 	"time"
 )
 
-// Fetch is what a tool may fetch: the rules that grant a request, those that take it away
-// whatever grants it, and limits over all requests of a run. Without a rule that grants,
-// nothing is granted, whatever the rest says.
+// Fetch is what a tool may fetch: rules that grant requests, rules that deny some of them again,
+// and limits over all requests of a run. Without a granting rule nothing is granted.
 type Fetch struct {
 	Allow  []FetchRule `json:"allow"`
 	Deny   []FetchDeny `json:"deny,omitempty"`
 	Limits FetchLimits `json:"limits"`
-	// Rate is how many requests may start in one second; 0 is no bound.
+	// Rate is how many requests may start per second; 0 means no bound.
 	Rate int64     `json:"rate,omitempty"`
 	Mode FetchMode `json:"mode,omitzero"`
 }
@@ -25,7 +24,7 @@ func TopFetch() Fetch {
 	return Fetch{Allow: []FetchRule{TopFetchRule()}, Limits: TopFetchLimits(), Mode: FetchReport}
 }
 
-// Meet grants the requests that both grant and neither takes away, within the smaller limits.
+// Meet grants the requests that both grant and neither denies, within the smaller limits.
 func (f Fetch) Meet(g Fetch) Fetch {
 	return Fetch{
 		Allow:  meetLists(f.Normal().Allow, g.Normal().Allow),
@@ -79,7 +78,7 @@ func (f Fetch) String() string {
 	return text
 }
 
-// Within shows what bounds all requests of a run, the rate with the limits.
+// Within returns the limits on all requests of a run as text, with the rate.
 func (f Fetch) Within() string {
 	text := f.Limits.String()
 	if f.Rate > 0 {
@@ -88,10 +87,9 @@ func (f Fetch) Within() string {
 	return text
 }
 
-// find returns the rule for a request and the credential to attach. Rules that would
-// attach different credentials to one request contradict each other. Before the request
-// itself is known, none is attached. Of several rules that match, it is the one with a
-// credential that counts, else the first by name.
+// find returns the rule that grants a request, and the credential to attach, or "". A rule with a
+// credential wins over others, else the first by name. Two different credentials are an error. No
+// credential is attached while the method is unknown.
 func (f Fetch) find(q Connect) (rule FetchRule, credential string, err error) {
 	found := false
 	for _, r := range f.Allow {
@@ -128,8 +126,8 @@ func (f Fetch) Credentials() []string {
 	return slices.Compact(out)
 }
 
-// AnyCredential in a rule narrows nothing: the rule that it meets says which one. Met
-// with nothing but itself, it attaches none.
+// AnyCredential in a rule narrows nothing: it meets with any credential. By itself it attaches
+// none.
 const AnyCredential = "*"
 
 // FetchRule grants requests: to the hosts that Host stands for, at Ports, by Methods, of
@@ -141,17 +139,16 @@ type FetchRule struct {
 	Methods Globs `json:"methods"`
 	// Start with a slash; ** for all.
 	Paths Globs `json:"paths"`
-	// Credential names what the proxy attaches; "" is none. The order is: none lies
-	// below each name, and each name below AnyCredential.
+	// Credential is the name of the credential that the proxy attaches; "" is none. In the order,
+	// none is below each name, and each name below AnyCredential.
 	Credential string `json:"credential,omitempty"`
 	// Types are the media types that an answer may have, such as "text/*"; none is all.
 	Types Globs `json:"types,omitempty"`
 	// WebSocket lets a request become a stream in both directions.
 	WebSocket bool `json:"websocket,omitempty"`
-	// TLS says how a tunnel is treated: a client's own TLS, of which the proxy sees only the server
-	// name.
+	// TLS tells how the proxy treats a client's own TLS in a tunnel.
 	TLS TLSMode `json:"tls,omitzero"`
-	// Bounds hold for the requests of a run to one host by this rule.
+	// Bounds apply to the requests of a run to one host by this rule.
 	Bounds FetchBounds `json:"bounds,omitzero"`
 }
 
@@ -164,10 +161,10 @@ func TopFetchRule() FetchRule {
 	}
 }
 
-// Target returns the requests that the rule is about, as the rule that takes them away.
+// Target returns a rule that denies the requests that r grants.
 func (r FetchRule) Target() FetchDeny { return FetchDeny{r.Host, r.Ports, r.Methods, r.Paths} }
 
-// Targets returns those of all rules, and the rules that take away.
+// Targets returns the targets of all granting rules, and the denying rules.
 func (f Fetch) Targets() (all []FetchDeny) {
 	for _, r := range f.Allow {
 		all = append(all, r.Target())
@@ -247,8 +244,8 @@ func (r FetchRule) String() string {
 	return text + r.Bounds.String()
 }
 
-// matches answers for one request. Where the method is not known yet, only host and
-// port are asked about.
+// matches reports whether the rule grants a request. If the method is unknown, only host and port
+// are compared.
 func (r FetchRule) matches(q Connect) bool {
 	if !r.Host.Match(q.Host) || !r.Ports.Has(q.Port) {
 		return false
@@ -262,15 +259,15 @@ func (r FetchRule) matches(q Connect) bool {
 	return q.Method == "" || r.Methods.Match(q.Method) && r.Paths.Match(q.Path)
 }
 
-// everyRequest reports whether the rule grants every method and path of its hosts, so that
-// nothing is lost where neither can be seen.
+// everyRequest reports whether the rule grants every method and path of its hosts, and so may grant
+// a tunnel, in which neither is visible.
 func (r FetchRule) everyRequest() bool {
 	return r.Methods.String() == MustGlobs("*").String() && MustGlobs("/**").LessEq(r.Paths)
 }
 
-// FetchDeny takes requests away, whatever grants them: to the hosts that Host stands for, at
-// Ports, by Methods, of Paths. It is the one rule of a policy that denies, since the union
-// of what is taken away is as closed as the meet of what is granted.
+// FetchDeny denies requests, whatever grants them: to the hosts that Host stands for, at Ports, by
+// Methods, of Paths. It is the only denying rule of a policy. It keeps the lattice, since denied
+// requests meet by union.
 type FetchDeny struct {
 	Host    Host  `json:"host"`
 	Ports   Ports `json:"ports"`
@@ -278,7 +275,7 @@ type FetchDeny struct {
 	Paths   Globs `json:"paths"`
 }
 
-// DenyHost takes away every request to the hosts that h stands for.
+// DenyHost returns a rule that denies every request to the hosts that h stands for.
 func DenyHost(h Host) FetchDeny { return FetchDeny{h, AllPorts(), MustGlobs("*"), MustGlobs("**")} }
 
 func (r FetchDeny) normal() FetchDeny {
@@ -298,8 +295,8 @@ func (r FetchDeny) String() string {
 	return fmt.Sprintf("%s ports %s methods %s paths %s", r.Host, r.Ports, r.Methods, r.Paths)
 }
 
-// matches answers for one request. What is not known yet, or cannot be seen, may be what the
-// rule takes away: a tunnel is refused for any part of the host that is.
+// matches reports whether the rule denies a request. A tunnel hides its requests, so it is denied
+// if the rule denies any of them.
 func (r FetchDeny) matches(q Connect) bool {
 	if !r.Host.Match(q.Host) || !r.Ports.Has(q.Port) {
 		return false
@@ -313,7 +310,7 @@ func (r FetchDeny) matches(q Connect) bool {
 	return r.Methods.Match(q.Method) && r.Paths.Match(q.Path)
 }
 
-// denied returns the rule that takes a request away, if there is one.
+// denied returns the rule that denies a request, if there is one.
 func (f Fetch) denied(q Connect) (FetchDeny, bool) {
 	for _, r := range f.Deny {
 		if r.matches(q) {
@@ -323,7 +320,7 @@ func (f Fetch) denied(q Connect) (FetchDeny, bool) {
 	return FetchDeny{}, false
 }
 
-// FetchMode says what happens to a request that no rule grants.
+// FetchMode is what happens to a request that no rule grants.
 type FetchMode = word[fetchModes]
 
 type fetchModes struct{}
@@ -333,11 +330,11 @@ func (fetchModes) words() []string { return []string{"enforce", "report"} }
 // The modes, each below the next.
 const (
 	FetchEnforce FetchMode = iota // it is refused
-	// it is sent, as far as the ceiling and the floor of addresses let it, and recorded
+	// it is sent, as far as the ceiling and the address checks allow, and recorded
 	FetchReport
 )
 
-// TLSMode says how the proxy treats a client's own TLS.
+// TLSMode is how the proxy treats a client's own TLS.
 type TLSMode = word[tlsModes]
 
 type tlsModes struct{}
@@ -348,12 +345,12 @@ func (tlsModes) words() []string { return []string{"intercept", "opaque"} }
 const (
 	// It ends at the proxy, which sees each request.
 	TLSIntercept TLSMode = iota
-	// It passes through, and only the host is decided and recorded.
+	// It passes through; only the host name is visible, decided and recorded.
 	TLSOpaque
 )
 
-// FetchBounds narrow one rule. Each is 0 where the rule sets no bound of its own; the meet
-// is the smaller of those that are set. All but the sizes hold for one host in one run.
+// FetchBounds narrow one rule. 0 means no bound; the meet takes the smaller ones that are set. All
+// but the sizes apply to one host in one run.
 type FetchBounds struct {
 	// Bytes of the body of one request.
 	RequestSize int64 `json:"request_size,omitempty"`
@@ -363,7 +360,7 @@ type FetchBounds struct {
 	BytesIn      int64 `json:"bytes_in,omitempty"`
 	BytesOut     int64 `json:"bytes_out,omitempty"`
 	Concurrent   int64 `json:"concurrent,omitempty"`
-	// Requests that start in one second.
+	// Requests that may start per second.
 	Rate    int64         `json:"rate,omitempty"`
 	Timeout time.Duration `json:"timeout,omitempty"`
 }
@@ -386,7 +383,7 @@ var fetchBoundFields = []LimitField[FetchBounds]{
 		func(b *FetchBounds) *int64 { return (*int64)(&b.Timeout) }},
 }
 
-// lesser returns the smaller of two bounds; 0 is no bound.
+// lesser returns the smaller bound; 0 means no bound.
 func lesser(a, b int64) int64 {
 	switch {
 	case a <= 0:
@@ -397,7 +394,7 @@ func lesser(a, b int64) int64 {
 	return min(a, b)
 }
 
-// within reports whether the bound a is within b; 0 is no bound.
+// within reports whether the bound a is within b; 0 means no bound.
 func within(a, b int64) bool { return b <= 0 || a > 0 && a <= b }
 
 func (b FetchBounds) meet(c FetchBounds) (out FetchBounds) {

@@ -8,26 +8,26 @@ import (
 )
 
 // A Field is a key of a policy file whose value is a word, a limit, or a list of names or patterns.
-// Who reads, writes, compares or explains policies goes through the fields, and has a case of its
-// own for the other keys only: mounts, rules, variables and outer layers.
+// Code that reads, writes, compares or explains policies iterates over the fields, and handles only
+// other keys itself: mounts, rules, variables and outer layers.
 type Field struct {
-	// The key "fetch.limits.timeout" is in the section "fetch.limits", by the name "timeout".
+	// For the key "fetch.limits.timeout" the section is "fetch.limits" and the name "timeout".
 	Key, Section, Name string
-	// At returns where a policy has the value: a *[]string, a *Globs, a *int64 for a limit, or a
-	// Word. It returns nil for a key that is no field.
+	// At returns a pointer to the value in a policy: a *[]string, a *Globs, a *int64 for a limit,
+	// or a Word. It returns nil for a key that is no field.
 	At func(*Policy) any
-	// Check and CheckGlob return what is wrong with an item of a list, or nil.
+	// Check and CheckGlob return an error for a bad item of a list, or nil.
 	Check     func(name string) error
 	CheckGlob func(Glob) error
-	// Unit and About are those of a limit.
+	// Unit and About are the unit and the description of a limit.
 	Unit  Unit
 	About string
 }
 
-// checkName returns what is wrong with a pattern over names in a workspace, or nil.
+// checkName returns an error for a bad pattern of workspace names, or nil.
 func checkName(pattern string) error { return CheckNames([]string{pattern}) }
 
-// fields has the fields, in the order in which they are written and shown.
+// fields returns the fields, in the order in which they are written and shown.
 var fields = sync.OnceValue(func() []Field {
 	all := slices.Concat([]Field{
 		{Key: "workspace.access", At: func(p *Policy) any { return &p.Workspace.Access }},
@@ -68,7 +68,7 @@ var fields = sync.OnceValue(func() []Field {
 	return all
 })
 
-// fetchRate is the one limit that is unlimited at 0.
+// fetchRate is the key of the only limit for which 0 means unlimited.
 const fetchRate = "fetch.limits.rate"
 
 func limitsOf[T any](prefix string, limits []LimitField[T], of func(*Policy) *T) (out []Field) {
@@ -79,7 +79,7 @@ func limitsOf[T any](prefix string, limits []LimitField[T], of func(*Policy) *T)
 	return out
 }
 
-// Fields returns the fields of some sections, of all where none is named.
+// Fields returns the fields of the given sections, or all if none is given.
 func Fields(sections ...string) []Field {
 	return slices.DeleteFunc(slices.Clone(fields()), func(f Field) bool {
 		return len(sections) > 0 && !slices.Contains(sections, f.Section)
@@ -96,7 +96,7 @@ func FieldOf(key string) Field {
 	return Field{At: func(*Policy) any { return nil }}
 }
 
-// Copy gives to the value that from has.
+// Copy sets the field in to to the value that from has.
 func (f Field) Copy(to *Policy, from Policy) {
 	switch to, from := f.At(to), f.At(&from); to := to.(type) {
 	case *[]string:
@@ -110,7 +110,7 @@ func (f Field) Copy(to *Policy, from Policy) {
 	}
 }
 
-// Amount returns a limit of p, Unlimited where p has none.
+// Amount returns the value of a limit in p, or Unlimited if p sets none.
 func (f Field) Amount(p Policy) int64 {
 	n := *f.At(&p).(*int64)
 	if f.Key == fetchRate && n <= 0 {
@@ -119,8 +119,8 @@ func (f Field) Amount(p Policy) int64 {
 	return n
 }
 
-// Void reports whether the field has no meaning in p: without a workspace there is no target, without
-// a shadow nothing to commit, and without a rule for fetches nothing to bound.
+// Void reports whether the field has no effect in p: without a workspace there is no target,
+// without a shadow nothing to commit, and without a fetch rule nothing to bound.
 func (f Field) Void(p Policy) bool {
 	switch f.Key {
 	case "workspace.target":

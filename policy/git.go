@@ -20,7 +20,7 @@ const (
 	GitControl
 )
 
-// gitSettings and gitControl are the first names below a git directory that stand for these parts.
+// gitSettings, gitControl and gitData are the first names of the paths of each part.
 var (
 	gitSettings = []string{"config", "config.worktree", "commondir", "gitdir"}
 	gitControl  = []string{"hooks", "info", "remotes", "branches", "rebase-merge", "rebase-apply",
@@ -28,9 +28,9 @@ var (
 	gitData = []string{"objects", "refs", "packed-refs", "logs", "index", "shallow", "reftable"}
 )
 
-// GitPartOf returns the part of a path relative to a git directory, also in the git directory of a
-// submodule or of a linked worktree, which are inside the repository's. Settings and control
-// compare as protected names do, data byte for byte: a path in doubt is never data.
+// GitPartOf returns the part of a path relative to a git directory, also within the git directory
+// of a submodule or linked worktree below it. Settings and control files are compared as protected
+// names are, data byte for byte, so that a doubtful path is never data.
 func GitPartOf(path string) GitPart { return gitPart(innermostGit(strings.Split(path, "/"))) }
 
 func gitPart(names []string) GitPart {
@@ -52,7 +52,8 @@ func gitPart(names []string) GitPart {
 	return GitOther
 }
 
-// GitDir returns the outermost directory called .git that path is or is in.
+// GitDir returns the outermost directory called .git that is path or contains it. ok is false for
+// none.
 func GitDir(path string) (dir string, ok bool) {
 	for end := 0; end < len(path); end++ {
 		start := end
@@ -66,12 +67,12 @@ func GitDir(path string) (dir string, ok bool) {
 	return "", false
 }
 
-// gitName returns path as the list of protected names has it: what lies in the git directory of a
-// submodule or a linked worktree stands as if it lay in .git itself. data says that it is
-// GitData there.
+// gitName returns path as the list of protected names has it: files in the git directory of a
+// submodule or linked worktree are named as if they were in .git itself. data reports whether the
+// path is GitData.
 //
-// The name of a submodule may have slashes. It ends, by name alone, where the first name comes
-// that means something in a git directory; who knows the shape of directories knows better.
+// The name of a submodule may have slashes. It is taken to end before the first name with a meaning
+// in a git directory, since directories are not read here.
 func gitName(path string) (name string, data bool) {
 	names, clean := Names{}.split(path)
 	at := len(names) - 1
@@ -85,7 +86,7 @@ func gitName(path string) (name string, data bool) {
 	return strings.Join(append(names[:at+1:at+1], rest...), "/"), gitPart(rest) == GitData
 }
 
-// innermostGit leaves out of the names in a git directory those that lead to one within it.
+// innermostGit drops the leading names that lead to a nested git directory.
 func innermostGit(names []string) []string {
 	for {
 		next := nestedGitDir(names)
@@ -96,7 +97,7 @@ func innermostGit(names []string) []string {
 	}
 }
 
-// nestedGitDir returns how many of the names lead to a git directory within a git directory.
+// nestedGitDir returns how many leading names lead to a nested git directory; 0 if there is none.
 func nestedGitDir(names []string) int {
 	switch FoldName(names[0]) {
 	case "worktrees":

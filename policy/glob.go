@@ -80,8 +80,8 @@ func ParseGlob(text string) (Glob, error) {
 	return g.trimmed(), nil
 }
 
-// Below returns the glob of every name below the directory dir, as dir/** would be. Each byte of
-// dir stands for itself: a file of the host may have a name that no pattern can have.
+// Below returns the glob of every name below the directory dir. Each byte of dir is literal, since
+// host paths may have characters that a pattern cannot.
 func Below(dir string) Glob {
 	g := Glob{valid: true, deep: true}
 	for part := range strings.SplitSeq(strings.TrimSuffix(dir, "/"), "/") {
@@ -90,7 +90,7 @@ func Below(dir string) Glob {
 	return g.trimmed()
 }
 
-// MustGlob is ParseGlob for patterns in code; it panics on a bad one.
+// MustGlob parses a pattern in code; it panics on an error.
 func MustGlob(text string) Glob {
 	g, err := ParseGlob(text)
 	if err != nil {
@@ -116,7 +116,7 @@ func checkGlobText(text string) error {
 	return nil
 }
 
-// trimmed moves the free stars beside ** into least.
+// trimmed moves free stars next to ** into least.
 func (g Glob) trimmed() Glob {
 	if !g.deep {
 		return g
@@ -180,10 +180,10 @@ func (g Glob) Literal() bool {
 	return g.valid && !g.deep && !slices.ContainsFunc(g.pre, func(s segment) bool { return s.star })
 }
 
-// MarshalText and UnmarshalText carry a glob as its string.
+// MarshalText returns the glob as its string.
 func (g Glob) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
 
-// UnmarshalText refuses what ParseGlob refuses.
+// UnmarshalText parses a glob as ParseGlob does.
 func (g *Glob) UnmarshalText(text []byte) error {
 	parsed, err := ParseGlob(string(text))
 	if err != nil {
@@ -193,10 +193,10 @@ func (g *Glob) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Globs is a set of names, as the union of its globs. Empty means no name.
+// Globs is the union of its globs. An empty list matches no name.
 type Globs []Glob
 
-// MustGlobs returns the set of patterns that stand in code; it panics on a bad one.
+// MustGlobs parses patterns in code; it panics on an error.
 func MustGlobs(texts ...string) Globs {
 	var out Globs
 	for _, t := range texts {
@@ -208,9 +208,7 @@ func MustGlobs(texts ...string) Globs {
 // Meet returns the names in both sets.
 func (g Globs) Meet(h Globs) Globs { return meetLists(g, h) }
 
-// LessEq reports whether each name of g is in h.
-//
-// Neither set has to be in normal form: what that leaves out lies below what it keeps.
+// LessEq reports whether each name of g is in h. Neither has to be in normal form.
 func (g Globs) LessEq(h Globs) bool {
 	return !slices.ContainsFunc(g, func(x Glob) bool {
 		return x.valid && !slices.ContainsFunc(h, func(y Glob) bool { return y.valid && x.below(y) })
@@ -240,7 +238,7 @@ func (g Globs) find(name string) (Glob, bool) {
 	return Glob{}, false
 }
 
-// Strings returns each glob as it would be written.
+// Strings returns the text of each glob.
 func (g Globs) Strings() []string {
 	out := make([]string, len(g))
 	for i, x := range g {
@@ -266,7 +264,7 @@ func (g Glob) below(h Glob) bool {
 		len(g.suf) >= len(h.suf) && eachBelow(g.suf[len(g.suf)-len(h.suf):], h.suf)
 }
 
-// eachBelow compares as many segments as wide has.
+// eachBelow reports whether each segment of wide is above the one of narrow at its place.
 func eachBelow(narrow, wide []segment) bool {
 	for i, w := range wide {
 		if !narrow[i].below(w) {
@@ -276,7 +274,7 @@ func eachBelow(narrow, wide []segment) bool {
 	return true
 }
 
-// meet returns globs that together match exactly the names that both match.
+// meet returns globs that together match the names that both match.
 func (g Glob) meet(h Glob) []Glob {
 	switch {
 	case !g.valid || !h.valid:
@@ -298,7 +296,7 @@ func (g Glob) meet(h Glob) []Glob {
 	for n := max(g.least, h.least); n < before+after; n++ {
 		out = append(out, g.ofLength(n).meet(h.ofLength(n))...)
 		if len(out) > maxRules {
-			// meetLists sees the excess, and grants nothing
+			// meetLists notices the excess and grants nothing.
 			return out
 		}
 	}
@@ -314,7 +312,7 @@ func (g Glob) meet(h Glob) []Glob {
 	return out
 }
 
-// ofLength is the part of a deep glob whose names have n segments.
+// ofLength returns the glob of the names with n segments that a glob with ** matches.
 func (g Glob) ofLength(n int) Glob {
 	if n < g.least {
 		return Glob{}
@@ -330,8 +328,8 @@ func padLeft(segments []segment, n int) []segment {
 	return slices.Concat(slices.Repeat([]segment{free}, n-len(segments)), segments)
 }
 
-// meetEach meets two sequences of one length, segment by segment. Where a segment meets
-// in several, each choice is a sequence of its own.
+// meetEach meets two sequences of the same length, segment by segment. If a segment meets in
+// several, each choice gives a sequence.
 func meetEach(a, b []segment) [][]segment {
 	out := [][]segment{nil}
 	for i := range a {
@@ -342,7 +340,7 @@ func meetEach(a, b []segment) [][]segment {
 				next = append(next, append(done[:len(done):len(done)], c))
 			}
 			if len(next) > maxRules {
-				// meetLists sees the excess, and grants nothing
+				// meetLists notices the excess and grants nothing.
 				break
 			}
 		}

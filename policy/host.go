@@ -188,10 +188,10 @@ func (h Host) Meet(g Host) Host {
 // Normal returns h: a pattern is always in normal form.
 func (h Host) Normal() Host { return h }
 
-// MarshalText and UnmarshalText carry a host as its string.
+// MarshalText returns the pattern as its string.
 func (h Host) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
-// UnmarshalText refuses what ParseHost refuses.
+// UnmarshalText parses a pattern as ParseHost does.
 func (h *Host) UnmarshalText(text []byte) error {
 	parsed, err := ParseHost(string(text))
 	if err != nil {

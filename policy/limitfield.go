@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ErrUnknownLimit is what Set returns for a name that is no limit.
+// ErrUnknownLimit is returned by Set for a name that is no limit.
 var ErrUnknownLimit = errors.New("no such limit")
 
 // LimitField describes one limit of a struct of limits, so that names, units, parsing

@@ -65,14 +65,14 @@ var limitFields = []LimitField[Limits]{
 		func(l *Limits) *int64 { return (*int64)(&l.RevertTime) }},
 }
 
-// What a commit keeps for a revert where no layer bounds it.
+// The default limits of what a commit keeps for a revert.
 const (
 	defaultRevert     = 1 << 30
 	defaultRevertTime = 7 * 24 * time.Hour
 )
 
 // InForce returns the value that is enforced for the limit called name. The limits of a revert have
-// a default where no layer sets one; byDefault says that it was used.
+// a default if no layer sets one; byDefault reports whether it was used.
 func (l Limits) InForce(name string) (n int64, byDefault bool) {
 	n, _, _ = l.Get(name)
 	if n != Unlimited {
@@ -111,11 +111,10 @@ func LimitNames() []string { return limitNames(limitFields) }
 // Set parses value into the limit called name.
 func (l *Limits) Set(name, value string) error { return setLimit(limitFields, l, name, value) }
 
-// Put sets the limit called name to a count in its unit, such as Unlimited, and reports
-// whether there is one.
+// Put sets the limit called name to n in its unit. It reports whether the name is known.
 func (l *Limits) Put(name string, n int64) bool { return putLimit(limitFields, l, name, n) }
 
-// Get returns the limit called name: its count, its unit, and whether there is one.
+// Get returns the limit called name and its unit. The bool is false if the name is unknown.
 func (l Limits) Get(name string) (int64, Unit, bool) { return getLimit(limitFields, l, name) }
 
 // FetchLimits bound the requests of a run, in the manner of Limits.
@@ -146,7 +145,7 @@ func (l FetchLimits) Meet(m FetchLimits) FetchLimits { return meetLimits(fetchLi
 // LessEq reports whether no limit of l is larger than that of m.
 func (l FetchLimits) LessEq(m FetchLimits) bool { return lessEqLimits(fetchLimitFields, l, m) }
 
-// Normal takes a negative limit for none at all.
+// Normal returns l with negative limits replaced by zero.
 func (l FetchLimits) Normal() FetchLimits { return normalLimits(fetchLimitFields, l) }
 
 func (l FetchLimits) String() string { return limitsString(fetchLimitFields, l) }
@@ -159,12 +158,12 @@ func (l *FetchLimits) Set(name, value string) error {
 	return setLimit(fetchLimitFields, l, name, value)
 }
 
-// Put sets the limit called name to a count in its unit, and reports whether there is one.
+// Put sets the limit called name to n in its unit. It reports whether the name is known.
 func (l *FetchLimits) Put(name string, n int64) bool {
 	return putLimit(fetchLimitFields, l, name, n)
 }
 
-// Get returns the limit called name: its count, its unit, and whether there is one.
+// Get returns the limit called name and its unit. The bool is false if the name is unknown.
 func (l FetchLimits) Get(name string) (int64, Unit, bool) {
 	return getLimit(fetchLimitFields, l, name)
 }

@@ -12,19 +12,19 @@ import (
 // service and a shortened one could be wrong.
 const maxRules = 2048
 
-// rule is what a list is made of: a partial order, and a name by which to sort.
+// rule is an item of a list: it has a partial order, and a name to sort by.
 type rule[T any] interface {
 	below(T) bool
 	String() string
 }
 
-// meeting is a rule of lists that meet by their pairs, and not by union.
+// meeting is a rule whose lists meet pairwise, and not by union.
 type meeting[T any] interface {
 	rule[T]
 	meet(T) []T
 }
 
-// normalList sorts rules by name and leaves out each that lies below another.
+// normalList sorts rules by name and drops those that lie below another.
 func normalList[T rule[T]](rules []T) []T {
 	if len(rules) == 0 {
 		return nil
@@ -54,13 +54,13 @@ func normalList[T rule[T]](rules []T) []T {
 	return out
 }
 
-// named is a rule with its name, which takes long to make.
+// named is a rule with its name, which is costly to compute.
 type named[T any] struct {
 	name string
 	rule T
 }
 
-// meetLists returns the rules that lie below both lists.
+// meetLists returns the pairwise meets of two lists, in normal form.
 func meetLists[T meeting[T]](a, b []T) []T {
 	var out []T
 	for _, x := range a {
@@ -79,7 +79,7 @@ func listBelow[T rule[T]](a, b []T) bool {
 	return !slices.ContainsFunc(a, func(x T) bool { return !slices.ContainsFunc(b, x.below) })
 }
 
-// listString shows a list in brackets, and an empty one as the empty set.
+// listString returns a list as text in brackets, or ∅ if it is empty.
 func listString[T rule[T]](rules []T) string {
 	texts := make([]string, len(rules))
 	for i, r := range rules {
@@ -95,10 +95,10 @@ func setString(texts []string) string {
 	return "[" + strings.Join(texts, " ") + "]"
 }
 
-// Named is something that a policy grants by its name.
+// Named is the name and description of something that a policy grants by name.
 type Named struct{ Name, About string }
 
-// NamesOf returns the names of all.
+// NamesOf returns the names of all items.
 func NamesOf(all []Named) (names []string) {
 	for _, n := range all {
 		names = append(names, n.Name)
@@ -106,7 +106,7 @@ func NamesOf(all []Named) (names []string) {
 	return names
 }
 
-// checkKnown returns an error that names what there is of a kind, if name is none of it.
+// checkKnown returns an error if name is not in known. The error lists the known names.
 func checkKnown(kind string, known []string, name string) error {
 	if !slices.Contains(known, name) {
 		return fmt.Errorf("no %s is called %q: there are %s", kind, name, strings.Join(known, ", "))
@@ -114,17 +114,17 @@ func checkKnown(kind string, known []string, name string) error {
 	return nil
 }
 
-// unionStrings returns both sets as one, sorted, or nil for none.
+// unionStrings returns the union of two sets, sorted, or nil if it is empty.
 func unionStrings(a, b []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
 }
 
-// meetStrings returns the members of a that b holds, too.
+// meetStrings returns the members of a that are also in b.
 func meetStrings(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return !slices.Contains(b, s) })
 }
 
-// subsetStrings reports whether b holds every member of a.
+// subsetStrings reports whether every member of a is in b.
 func subsetStrings(a, b []string) bool {
 	return !slices.ContainsFunc(a, func(s string) bool { return !slices.Contains(b, s) })
 }

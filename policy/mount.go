@@ -20,15 +20,15 @@ type Mount struct {
 	// Absolute path in the jail.
 	Target string `json:"target,omitempty"`
 	Access Rights `json:"access"`
-	// Name is that of a cache; as only a ceiling may have it, "" is every name.
+	// Name is the name of a cache; "", which only a ceiling may have, stands for every name.
 	Name string `json:"name,omitempty"`
 	// Size bounds a cache, in bytes.
 	Size int64 `json:"size,omitempty"`
 }
 
-// Setting reports whether m shows, for reading, a name in /etc, /etc/ssl or /var/lib, as settings and
-// tables of programs are. Systems differ in them, so a run starts without such a mount if the host
-// lacks the source.
+// Setting reports whether m is a read-only mount of an entry in /etc, /etc/ssl or /var/lib:
+// settings and tables of programs. Hosts differ in them, so a run starts without the mount if its
+// source is missing.
 func (m Mount) Setting() bool {
 	dir := path.Dir(m.Source)
 	return m.Access == Read && (dir == "/etc" || dir == "/etc/ssl" || dir == "/var/lib")
@@ -77,7 +77,7 @@ func (m Mount) meet(n Mount) []Mount {
 	return []Mount{n.with(access)}
 }
 
-// at returns the part of a mount that is rel below it.
+// at returns the part of a mount at the relative path rel.
 func (m Mount) at(rel string) Mount {
 	if m.Source != "" {
 		m.Source = paths.Join(m.Source, rel)
@@ -105,8 +105,8 @@ func (m Mount) String() string {
 	return target + " from " + m.Source + " " + m.Access.String()
 }
 
-// beneath reports whether path is dir or lies below it, and where: "" for dir itself.
-// Both are clean and absolute, or empty: the empty path is no place, and contains only itself.
+// beneath returns the path of path relative to dir ("" for dir itself). ok is false if it is not below
+// dir. Both are clean and absolute, or empty: the empty path contains only itself.
 func beneath(dir, path string) (rel string, ok bool) {
 	if dir == "" || path == "" {
 		return "", dir == path
@@ -124,14 +124,14 @@ func TopMounts() Mounts {
 		{Access: Cache, Size: Unlimited}}
 }
 
-// Meet grants a right on a file at a place where both do.
+// Meet grants the rights on each path that both grant.
 func (m Mounts) Meet(n Mounts) Mounts { return meetLists(m.Normal(), n.Normal()) }
 
 // LessEq reports whether n grants all that m grants.
 func (m Mounts) LessEq(n Mounts) bool { return listBelow(m.Normal(), n.Normal()) }
 
-// Normal leaves out mounts that another covers or that grant nothing, and sorts the
-// rest. What has no source is a tmpfs or a cache, and only a cache has a name and a size.
+// Normal drops mounts that grant nothing or that another covers, and sorts the rest. A mount
+// without a source is a tmpfs or a cache; only a cache has a name and size.
 func (m Mounts) Normal() Mounts {
 	var out Mounts
 	for _, x := range m {
@@ -157,7 +157,7 @@ func (m Mounts) Normal() Mounts {
 
 func (m Mounts) String() string { return listString(m.Normal()) }
 
-// memory reports whether all of them are tmpfs, and there is one.
+// memory reports whether there are mounts and none has a source.
 func (m Mounts) memory() bool {
 	return len(m) > 0 && !slices.ContainsFunc(m, func(x Mount) bool { return x.Source != "" })
 }
@@ -180,11 +180,11 @@ func (m Mounts) rightsAt(path string) (rights Rights, from Mounts) {
 	return rights, slices.Clip(from)
 }
 
-// Rights is a set of what may be done with the files below a path.
+// Rights is a set of rights on the files below a path.
 type Rights uint8
 
-// The rights. Tmpfs and Cache are no rights but kinds of mounts, which may be read and written: an
-// empty file system in memory, and one of a bounded size that is kept for later runs.
+// The rights. Tmpfs and Cache are kinds of mounts, which can be read and written: an empty file
+// system in memory, and one of bounded size that is kept for later runs.
 const (
 	Read Rights = 1 << iota
 	Exec
@@ -193,7 +193,7 @@ const (
 	Cache
 )
 
-// AllRights is every right and kind.
+// AllRights has every right and kind.
 const AllRights = Read | Exec | Write | Tmpfs | Cache
 
 // SubsetOf reports whether s has each right of r.

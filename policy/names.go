@@ -21,13 +21,13 @@ type Names struct {
 	fold     bool
 }
 
-// maxNameSegments leaves a bit of 64 for the end of a pattern, and one for a ** in front.
+// maxNameSegments leaves two of 64 bits: for the end of a pattern, and for a ** in front.
 const maxNameSegments = 62
 
 type namePattern struct {
 	text  string
 	parts []namePart
-	// Matches without what is below it.
+	// itself excludes names below a match.
 	itself bool
 }
 
@@ -40,7 +40,7 @@ type namePart struct {
 // hides everything, since to hide less than was asked for would show a secret.
 func Hidden(patterns []string) Names { return compileNames(patterns, false) }
 
-// CheckNames returns what is wrong with the first bad pattern, or nil.
+// CheckNames returns an error for the first bad pattern, or nil.
 func CheckNames(patterns []string) error {
 	for _, p := range patterns {
 		if err := checkNamePattern(p); err != nil {
@@ -149,11 +149,11 @@ func (n Names) split(path string) (names []string, clean bool) {
 	return names, true
 }
 
-// walk steps through names and reports whether the pattern could match something below
-// them, and whether it matched them or a leading part of them.
+// walk matches names against the pattern. alive reports whether something below names could match,
+// and whole whether names or a leading part of them match.
 //
-// It keeps the set of places in the pattern that can be reached, a bit for each, so it
-// takes the product of both lengths however many ** there are.
+// It keeps the set of reachable positions as bits, so its time is bounded by the product of both
+// lengths, however many ** there are.
 func (p namePattern) walk(names []string) (alive, whole bool) {
 	end := uint64(1) << len(p.parts)
 	at := p.skipSpans(1)
@@ -175,7 +175,7 @@ func (p namePattern) walk(names []string) (alive, whole bool) {
 	return at != 0, at&end != 0
 }
 
-// skipSpans lets each ** that can be reached stand for nothing.
+// skipSpans adds the positions after each reachable **, which may match nothing.
 func (p namePattern) skipSpans(at uint64) uint64 {
 	for i, part := range p.parts {
 		if part.spans && at&(1<<i) != 0 {

@@ -21,8 +21,8 @@ const (
 type OuterLayer struct {
 	Name  string
 	About string
-	// Replaces says that Landlock is not there inside, and the view of the mounts stands in its
-	// place.
+	// Replaces is set if Landlock does not work inside, and only the layer's own view of the mounts
+	// limits access to files.
 	Replaces bool
 }
 
@@ -34,21 +34,20 @@ var outerLayers = []OuterLayer{
 		"the host's; it has no Landlock", true},
 }
 
-// OuterLayers returns the layers there are, by name.
+// OuterLayers returns all layers, sorted by name.
 func OuterLayers() []OuterLayer { return slices.Clone(outerLayers) }
 
 // OuterWords returns the words of outer.allow: OuterNone and the names of the layers.
 func OuterWords() []string { return append([]string{OuterNone}, TopOuter().Layers...) }
 
-// CheckOuter returns an error that names the layers there are, if name is neither one nor
-// OuterNone.
+// CheckOuter returns an error unless name is a layer or OuterNone.
 func CheckOuter(name string) error { return checkKnown("outer layer", OuterWords(), name) }
 
-// Outer says which layers a run may have around its jail. The zero value is a run without one.
+// Outer is which layers a run may have around its jail. The zero value allows only none.
 type Outer struct {
-	// Layers is a set of names.
+	// Layers are the allowed layers, a set.
 	Layers []string `json:"layers,omitempty"`
-	// Must says that a run without a layer is refused.
+	// Must is set if a run without a layer is refused.
 	Must bool `json:"must,omitempty"`
 }
 
@@ -61,8 +60,8 @@ func TopOuter() Outer {
 	return o
 }
 
-// KeepingOuter is TopOuter without the layers inside of which there is no Landlock. It is what a
-// ceiling means that says nothing of layers.
+// KeepingOuter returns TopOuter without layers in which Landlock does not work. It is the default
+// of a ceiling that names no layers.
 func KeepingOuter() Outer {
 	var o Outer
 	for _, l := range outerLayers {
@@ -73,7 +72,7 @@ func KeepingOuter() Outer {
 	return o
 }
 
-// OuterOf returns what a list of layers allows, OuterNone among them or not.
+// OuterOf returns an Outer that allows the listed words of outer.allow.
 func OuterOf(words ...string) Outer {
 	o := Outer{Must: !slices.Contains(words, OuterNone)}
 	for _, name := range words {
@@ -84,7 +83,7 @@ func OuterOf(words ...string) Outer {
 	return o.Normal()
 }
 
-// Words are what OuterOf makes o of, sorted but for OuterNone, which is the first.
+// Words returns the words of outer.allow: OuterNone first, if allowed, then the layers, sorted.
 func (o Outer) Words() []string {
 	o = o.Normal()
 	if o.Must {
@@ -109,10 +108,10 @@ func (o Outer) Normal() Outer {
 	return Outer{Layers: unionStrings(known, nil), Must: o.Must}
 }
 
-// Allows reports whether a run may have the layer, or be without one.
+// Allows reports whether a run may have the layer called name, or for OuterNone be without one.
 func (o Outer) Allows(name string) bool { return slices.Contains(o.Words(), name) }
 
-// of returns o, or the zero value for a policy that lets nothing run: it has no layer around it.
+// of returns o, or the zero value if p lets nothing run.
 func (o Outer) of(p Policy) Outer {
 	if p.Tools.Empty() {
 		return Outer{}
@@ -120,7 +119,8 @@ func (o Outer) of(p Policy) Outer {
 	return o.Normal()
 }
 
-// Choose returns the layer of a run: none where that is allowed, else the only one that is.
+// Choose returns the layer of a run: OuterNone if allowed, else the only allowed layer. It fails if
+// none or several are allowed.
 func (o Outer) Choose() (string, error) {
 	switch words := o.Words(); {
 	case len(words) == 0:
@@ -135,7 +135,7 @@ func (o Outer) Choose() (string, error) {
 
 func (o Outer) String() string { return setString(o.Words()) }
 
-// InLayer asks for a run inside an outer layer, or for one without.
+// InLayer asks whether a run may be inside the outer layer Name, or for OuterNone without one.
 type InLayer struct{ Name string }
 
 func (q InLayer) String() string { return "run in outer layer " + q.Name }

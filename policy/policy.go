@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Policy says what a jail may do. The zero value grants nothing.
+// Policy is what a jail may do. The zero value grants nothing.
 //
-// A Policy is a value: no method changes its receiver, or shares memory with it in what it returns.
+// A Policy is a value: methods neither change it nor return memory that they share with it.
 type Policy struct {
 	Workspace Workspace `json:"workspace"`
 	Mounts    Mounts    `json:"mounts"`
@@ -42,7 +42,7 @@ func Top() Policy {
 	}
 }
 
-// Meet grants what both grant, and no more.
+// Meet returns the policy that grants what both grant.
 func (p Policy) Meet(q Policy) Policy {
 	return Policy{
 		Workspace: p.Workspace.Meet(q.Workspace),
@@ -70,7 +70,7 @@ func (p Policy) LessEq(q Policy) bool {
 		p.Agent.LessEq(q.Agent) && p.Outer.of(p).LessEq(q.Outer.of(p))
 }
 
-// Normal returns the one form of all policies that grant the same.
+// Normal returns the normal form: it is the same for all policies that grant the same.
 func (p Policy) Normal() Policy {
 	n := Policy{
 		Workspace: p.Workspace.Normal(),
@@ -88,8 +88,8 @@ func (p Policy) Normal() Policy {
 	return n
 }
 
-// String shows one part a line. Rules of approval, bindings of agents and outer layers have a
-// line if there are any.
+// String returns one line for each part. Approval rules, agent bindings and outer layers have a
+// line only if there are any.
 func (p Policy) String() string {
 	text := fmt.Sprintf("workspace: %s\nmounts: %s\nlimits: %s\ntools: %s\nfetch: %s\n"+
 		"env: %s\nsyscalls: %s\naudit: %s\nsession: %s\n",

@@ -16,10 +16,10 @@ type PortRange struct {
 // Ports is a set of TCP ports. Empty means none.
 type Ports []PortRange
 
-// AllPorts is every port there is; 0 is none.
+// AllPorts returns every port from 1 to 65535.
 func AllPorts() Ports { return Ports{{1, 65535}} }
 
-// OnePort is a set of one port.
+// OnePort returns the set of one port.
 func OnePort(port uint16) Ports { return Ports{{port, port}} }
 
 // Normal sorts the ranges and joins those that touch.
@@ -108,7 +108,7 @@ func ParsePorts(text string) (Ports, error) {
 	return Ports{{low, high}}, nil
 }
 
-// parsePort takes digits only: no sign, no leading zero, no service name.
+// parsePort parses a port in digits: no sign, leading zero or service name.
 func parsePort(text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n == 0 || strconv.FormatUint(n, 10) != text {

@@ -2,39 +2,39 @@ package policy
 
 import "sync"
 
-// A Class is what kind of risk a change is.
+// A Class is the kind of risk of a change.
 type Class string
 
-// Classes of risk by name. The first five are held back by a commit until someone names them.
+// Classes of risk. A commit holds back the first five until the user names them.
 const (
 	// Version control runs it, or is led by it.
 	Hooks Class = "hooks"
-	// An editor, a debugger or what an editor starts does.
+	// An editor or debugger, or a program that an editor starts, runs it.
 	Editor Class = "editor"
 	// An AI agent obeys it.
 	Agent Class = "agent"
-	// A shell, an interpreter or a version manager does, at start.
+	// A shell, an interpreter or a version manager runs it at its start.
 	Shell Class = "shell"
-	// The login, the desktop or a scheduler does.
+	// The login, the desktop or a scheduler runs it.
 	Autostart Class = "autostart"
 	// An install, build or test runs it.
 	PackageManager Class = "package-manager"
 	CI             Class = "ci" // a pipeline runs it
-	// is code that nobody can read
+	// It is code that cannot be reviewed.
 	Binary Class = "binary"
 )
 
-// Risk says why a change to a name is more than a change to a file.
+// Risk is why a change to a name may do more than change a file.
 type Risk struct {
 	Class   Class
 	Pattern string // as in Names
 	// a sentence for the person who reviews
 	Reason string
-	// Only the name itself is a risk, not what is below it.
+	// Itself is set if only the name is a risk, not names below it.
 	Itself bool
 }
 
-// riskNames are risks and their patterns, ready to match.
+// riskNames are risks with their compiled patterns.
 type riskNames struct {
 	risks []Risk
 	names Names
@@ -59,17 +59,17 @@ func compileRisks(risks []Risk) riskNames {
 	return riskNames{risks, names}
 }
 
-// Protected reports whether a commit of path, relative to the workspace, always needs an
-// explicit yes, and why: the host would run what it says, or give it secrets. Names
-// compare without regard to case and to characters that cannot be seen. Objects, refs,
-// logs and the index of a repository are never protected; see GitPart.
+// Protected reports whether a commit of path, relative to the workspace, needs an explicit
+// approval, and returns the risk: the host would run the file, or give it secrets. Names compare
+// without regard to case and invisible characters. Objects, refs, logs and the index of a
+// repository are never protected; see GitPart.
 func Protected(path string) (Risk, bool) { return builtinHeld().find(path) }
 
-// Flagged reports whether a review should point path out: a later build, test or
-// pipeline would run what it says.
+// Flagged reports whether a review should point out path, and returns the risk: a later build, test
+// or pipeline would run the file.
 func Flagged(path string) (Risk, bool) { return builtinFlagged().find(path) }
 
-// ProtectedRisks returns the built-in list.
+// ProtectedRisks returns the built-in list of protected names.
 func ProtectedRisks() []Risk { return heldNames() }
 
 func (n riskNames) find(path string) (Risk, bool) {

@@ -2,7 +2,7 @@ package policy
 
 import "slices"
 
-// below returns the risk of names that match one of the patterns, and of all names below them.
+// below returns a risk for each pattern, which also applies to all names below a match.
 func below(class Class, reason string, patterns ...string) []Risk {
 	risks := make([]Risk, len(patterns))
 	for i, pattern := range patterns {
@@ -11,12 +11,12 @@ func below(class Class, reason string, patterns ...string) []Risk {
 	return risks
 }
 
-// itself returns the risk of names that match the pattern, but not of names below them.
+// itself returns a risk for a pattern that does not apply to names below a match.
 func itself(class Class, reason, pattern string) []Risk {
 	return []Risk{{Class: class, Pattern: pattern, Reason: reason, Itself: true}}
 }
 
-// heldNames are held back by every commit unless it names them.
+// heldNames returns the names that a commit holds back unless the user names them.
 func heldNames() []Risk {
 	return slices.Concat(
 		itself(Hooks, "git takes a file or link of this name for its repository", "**/.git"),
@@ -133,7 +133,7 @@ func heldNames() []Risk {
 	)
 }
 
-// flaggedNames are pointed out in a review, and committed with the rest.
+// flaggedNames returns the names that a review points out and a commit does not hold back.
 func flaggedNames() []Risk {
 	return slices.Concat(
 		below(PackageManager, "its scripts run on install, build and test", "**/package.json"),

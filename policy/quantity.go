@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// Unlimited is the top of each limit. No file can say it: a limit that is absent from a
-// ceiling or a request narrows nothing.
+// Unlimited is the top of each limit. A file cannot express it, except by leaving the limit out.
 const Unlimited = math.MaxInt64
 
-// Unit says how a limit is counted and written.
+// Unit is how a limit is counted and written.
 type Unit uint8
 
 // The units of limits.
@@ -25,7 +24,7 @@ const (
 	Cores
 )
 
-// Bounds of a limit that can be meant. A larger one is a slip of the keyboard.
+// The largest values of limits. Larger ones are taken for typing mistakes.
 const (
 	maxCount    = 1 << 31
 	maxBytes    = 1 << 50 // 1 PiB
@@ -56,7 +55,7 @@ func (u Unit) Parse(text string) (int64, error) {
 	return u.inRange(n, text)
 }
 
-// inRange checks what Parse has read.
+// inRange returns n, or an error if it is outside of the bounds of the unit. text is quoted in errors.
 func (u Unit) inRange(n int64, text string) (int64, error) {
 	least, most := u.bounds()
 	switch {
@@ -82,7 +81,7 @@ func (u Unit) bounds() (least, most int64) {
 	return 1, maxCount
 }
 
-// Format writes n as Parse would read it.
+// Format returns n as text that Parse accepts.
 func (u Unit) Format(n int64) string {
 	if n == Unlimited {
 		return "unlimited"
@@ -162,7 +161,7 @@ func parseCores(text string) (int64, error) {
 	return coresFrom(f, text)
 }
 
-// coresFrom turns a number of CPUs into thousandths; text is what to show in an error.
+// coresFrom returns a number of CPUs in thousandths. text is quoted in errors.
 func coresFrom(f float64, text string) (int64, error) {
 	if math.IsNaN(f) || f > maxCores/1000 {
 		return 0, fmt.Errorf("%s is more than %s", text, Cores.Format(maxCores))

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Open asks for rights on a file at an absolute path in the jail. It speaks of what the policy
-// grants; the device nodes and the process list that every jail has are no part of a policy.
+// Open asks for rights on a file at an absolute path in the jail. Device nodes and the process
+// list, which every jail has, are not part of a policy.
 type Open struct {
 	Path string
 	Want Rights
@@ -26,7 +26,7 @@ func (q Open) decide(p Policy) Decision {
 	}
 	rights, from := p.Mounts.rightsAt(q.Path)
 	if from.memory() && p.Tools.Native.Match(q.Path) {
-		// What a compiler makes in /tmp, where the policy names it.
+		// A compiler's output in /tmp may run if the policy names it.
 		rights |= Exec
 	}
 	if q.Want.SubsetOf(rights) {
@@ -125,7 +125,7 @@ func decideRun(p Policy, key string, globs Globs, name, group string) Decision {
 	return p.Approve.ForTool(name).hold(allow("%s %q", key, glob))
 }
 
-// hold returns d, or what the rule makes of it that holds the action back.
+// hold returns d, changed to what an approval rule for the action makes of it.
 func (r ApproveRule) hold(d Decision) Decision {
 	switch r.Mode {
 	case ApproveNever:
@@ -136,16 +136,16 @@ func (r ApproveRule) hold(d Decision) Decision {
 	return d
 }
 
-// Connect asks to fetch. Without a method it asks about host and port alone, which is
-// all that is known before the request itself.
+// Connect asks for a request. Without a method it asks about host and port alone, which is all that
+// is known before the request is seen.
 type Connect struct {
 	Host   string
 	Port   uint16
 	Method string // upper case
 	// in canonical form, starts with a slash
 	Path string
-	// Tunnel asks for a stream of the client's own TLS, of which nothing is seen but the
-	// name; it has neither method nor path.
+	// Tunnel asks for a stream of the client's own TLS, of which only the host name is visible. It
+	// has neither method nor path.
 	Tunnel bool
 	// WebSocket asks for a request that becomes a stream in both directions.
 	WebSocket bool
@@ -189,7 +189,7 @@ func (q Connect) decide(p Policy) Decision {
 		return deny("fetch.deny %q", no)
 	}
 	hold := p.Approve.Fetch(q)
-	// Of a host alone nobody knows the methods yet.
+	// The methods are still unknown if only a host is asked about.
 	asked := q.Method != "" || q.Tunnel
 	if asked && hold.Mode == ApproveNever {
 		return deny("approve %q", hold)
@@ -210,7 +210,7 @@ func (q Connect) decide(p Policy) Decision {
 	return d
 }
 
-// Commit asks to make a changed path of the shadow, relative to the workspace, real.
+// Commit asks to commit a changed path of the shadow, relative to the workspace.
 type Commit struct{ Path string }
 
 func (q Commit) String() string { return "commit " + q.Path }
@@ -246,7 +246,7 @@ func (q Commit) decide(p Policy) Decision {
 	return allow("workspace.commit = %q", w.Commit)
 }
 
-// EnvVar asks to give a variable a value with the run.
+// EnvVar asks whether the caller may set a variable for the run.
 type EnvVar struct{ Name string }
 
 func (q EnvVar) String() string { return "set " + q.Name }
@@ -266,7 +266,7 @@ func cleanAbsolute(p string) bool {
 	return path.IsAbs(p) && path.Clean(p) == p && !strings.ContainsRune(p, 0)
 }
 
-// plainName is a name between slashes that stands for itself.
+// plainName reports whether s is one literal segment of a path.
 func plainName(s string) bool {
 	return s != "" && s != "." && s != ".." && !strings.ContainsAny(s, "/\x00")
 }

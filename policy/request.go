@@ -6,23 +6,23 @@ import (
 	"strings"
 )
 
-// Request gathers what the flags of one run ask for. Its Policy starts from Top and only
-// ever narrows: a limit larger than the profile's has no effect, a host that the profile
-// does not grant is not granted. Flags that cannot be read are errors.
+// Request collects what the flags of one run ask for. Its Policy starts from Top and only narrows:
+// a limit above the profile's has no effect, and a host that the profile does not grant stays
+// refused. Flags that cannot be parsed are errors.
 type Request struct {
 	policy Policy
 	hosts  []FetchRule
 	given  map[string]string
 }
 
-// NewRequest returns a request that asks for nothing but the profile.
+// NewRequest returns a request without flags, which narrows nothing.
 func NewRequest() *Request { return &Request{policy: Top(), given: map[string]string{}} }
 
-// noRequests is the limit that leaves no requests.
+// noRequests is the value of --limit that allows no requests.
 const noRequests = "fetch.requests=0"
 
-// Limit narrows one limit, from KEY=VALUE such as "memory=64MiB". The keys are those of
-// [limits], and those of [fetch.limits] after "fetch.". fetch.requests=0 is NoFetch.
+// Limit narrows one limit, from KEY=VALUE such as "memory=64MiB". Keys of [fetch.limits] begin with
+// "fetch.". fetch.requests=0 calls NoFetch.
 func (r *Request) Limit(text string) error {
 	if text == noRequests {
 		r.NoFetch()
@@ -48,8 +48,8 @@ func (r *Request) Limit(text string) error {
 	return nil
 }
 
-// Fetch narrows the hosts to those named so far: to one host pattern more, at the ports
-// and by the methods that the profile grants.
+// Fetch narrows the hosts to the patterns given so far, host included, with the ports and methods
+// that the profile grants.
 func (r *Request) Fetch(host string) error {
 	h, err := ParseHost(host)
 	if err != nil {
@@ -61,7 +61,7 @@ func (r *Request) Fetch(host string) error {
 	return nil
 }
 
-// NoFetch narrows the hosts to none, whatever Fetch named.
+// NoFetch narrows the hosts to none, regardless of Fetch.
 func (r *Request) NoFetch() { r.policy.Fetch = Fetch{} }
 
 // Workspace narrows the access to the workspace.
@@ -70,7 +70,7 @@ func (r *Request) Workspace(access WorkspaceAccess) {
 		Commit: CommitAuto, Target: TargetSame})
 }
 
-// Outer narrows the layers around the jail to one, or to none.
+// Outer narrows the layers around the jail to one, or with OuterNone to none.
 func (r *Request) Outer(layer string) error {
 	if err := CheckOuter(layer); err != nil {
 		return err
@@ -79,9 +79,8 @@ func (r *Request) Outer(layer string) error {
 	return nil
 }
 
-// Env gives a variable a value, from K=V. It is an input of the run, not part of the
-// policy: whether the policy lets a caller give it is for Effective.Decide(EnvVar{K}),
-// or for Env.Environ, to say.
+// Env sets a variable, from K=V. It is an input of the run and not part of the policy;
+// Effective.Decide(EnvVar{K}) or Env.Environ tell whether the policy allows it.
 func (r *Request) Env(text string) error {
 	name, value, ok := strings.Cut(text, "=")
 	if !ok {
@@ -97,10 +96,10 @@ func (r *Request) Env(text string) error {
 	return nil
 }
 
-// Given returns the variables that Env has gathered.
+// Given returns the variables that Env has set.
 func (r *Request) Given() map[string]string { return maps.Clone(r.given) }
 
-// Policy returns what the flags narrow to.
+// Policy returns the policy that the flags narrow to.
 func (r *Request) Policy() Policy {
 	p := r.policy.Normal()
 	if len(r.hosts) > 0 {

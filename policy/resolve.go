@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// ErrNoLayers is what Resolve returns without a layer to meet.
+// ErrNoLayers is returned by Resolve if there are no layers.
 var ErrNoLayers = errors.New("no policy layers")
 
 // Layer is one policy of several that meet, with the name under which a Decision speaks
@@ -17,16 +17,16 @@ type Layer struct {
 	// A file, "built in", or "command line".
 	Source string
 	Policy Policy
-	// Tools narrow the layer for the runs of single tools; see Effective.For.
+	// Tools narrow the layer for runs of single tools; see Effective.For.
 	Tools []ForTool
 }
 
-// CeilingLayer is the name of the layer that is the host's ceiling.
+// CeilingLayer is the name of the layer of the host's ceiling.
 const CeilingLayer = "ceiling"
 
-// ForTool narrows a layer for the runs of the tools that a pattern stands for: a command of
-// a bundle as bundle/command, a program of the host or a module by its absolute path. It is
-// met with the rest, so it takes away and never grants.
+// ForTool narrows a layer for the runs of the tools that a pattern matches: a bundle command as
+// bundle/command, a program of the host or module by its absolute path. It meets the other layers,
+// so it never grants.
 type ForTool struct {
 	Tool   Glob
 	Policy Policy
@@ -36,10 +36,10 @@ type ForTool struct {
 // grants anything; the zero value grants nothing.
 type Effective struct {
 	layers []Layer
-	// met[i] is the meet of layers 0 to i, so that the first to refuse a question is
-	// the layer that narrowed it away.
+	// met[i] is the meet of layers 0 to i. The first one that refuses a question tells which layer
+	// took the right away.
 	met []Policy
-	// result is what runs ask for again and again.
+	// result is computed once, since runs ask for it often.
 	result *result
 }
 
@@ -54,9 +54,9 @@ func newResult(met Policy) *result {
 	return &result{pol, sync.OnceValue(pol.Digest)}
 }
 
-// Resolve meets the layers in the order of trust: ceiling, profile, request. None can
-// grant what one before it does not. A layer that does not pass Check is an error, so are
-// layers whose mounts hide one another where they meet, and an error is no policy at all.
+// Resolve returns the meet of the layers in the order of trust: ceiling, profile, request. It
+// returns an error for a layer that does not pass Check, and for mounts of several layers that hide
+// one another.
 func Resolve(layers ...Layer) (Effective, error) {
 	if len(layers) == 0 {
 		return Effective{}, ErrNoLayers
@@ -78,8 +78,7 @@ func Resolve(layers ...Layer) (Effective, error) {
 		eff.layers = append(eff.layers, l)
 		eff.met = append(eff.met, acc)
 	}
-	// Two layers that both grant sources at any place can each put something else at one place, or
-	// below it.
+	// Two layers that both grant sources at any target may put different things at one path.
 	if errs := checkNested(acc); len(errs) > 0 {
 		return Effective{}, fmt.Errorf("the policies do not fit together: %w", errors.Join(errs...))
 	}
@@ -87,8 +86,8 @@ func Resolve(layers ...Layer) (Effective, error) {
 	return eff, nil
 }
 
-// For returns what is in force where these tools run together: the layers, and after each
-// layer what it says of any of the tools. It lies below e.
+// For returns the policy for runs of these tools together: each layer, followed by its sections for
+// any of the tools. It lies below e.
 func (e Effective) For(tools ...string) Effective {
 	var out Effective
 	acc := Top()
@@ -111,8 +110,8 @@ func (e Effective) For(tools ...string) Effective {
 	return out
 }
 
-// Ceiling returns what the host's ceiling says by itself, and whether there is one that narrows
-// anything inside of a jail.
+// Ceiling returns the policy of the ceiling alone. The bool reports whether it narrows anything
+// inside of a jail.
 func (e Effective) Ceiling() (Policy, bool) {
 	if len(e.layers) == 0 || e.layers[0].Name != CeilingLayer {
 		return Policy{}, false
@@ -123,7 +122,7 @@ func (e Effective) Ceiling() (Policy, bool) {
 	return e.layers[0].Policy, !Top().LessEq(inside)
 }
 
-// Policy returns the met policy, in normal form. Its lists must not be changed.
+// Policy returns the meet of the layers, in normal form. Its lists must not be changed.
 func (e Effective) Policy() Policy {
 	if e.result == nil {
 		return Policy{}
@@ -135,10 +134,10 @@ func (e Effective) Policy() Policy {
 // not be changed.
 func (e Effective) Layers() []Layer { return slices.Clone(e.layers) }
 
-// IsZero reports whether e is the zero value, which no Resolve has made.
+// IsZero reports whether e is the zero value, which grants nothing.
 func (e Effective) IsZero() bool { return len(e.layers) == 0 }
 
-// Digest returns the digest of the met policy.
+// Digest returns the digest of the meet of the layers.
 func (e Effective) Digest() string {
 	if e.result == nil {
 		return Policy{}.Digest()

@@ -1,6 +1,6 @@
 package policy
 
-// EngineRule says which process carries out the WebAssembly invocations of a session.
+// EngineRule is which process runs the WebAssembly invocations of a session.
 type EngineRule = word[engineRules]
 
 type engineRules struct{}
@@ -11,13 +11,14 @@ func (engineRules) words() []string { return []string{"own", "request", "shared"
 const (
 	// EngineOwn gives each invocation a jail and a process of its own.
 	EngineOwn EngineRule = iota
-	// EngineRequest lets a session share one process among invocations if it was started so.
+	// EngineRequest lets a session share one process among invocations if it was started with that
+	// option.
 	EngineRequest
-	// EngineShared has every session do so.
+	// EngineShared makes every session share one process.
 	EngineShared
 )
 
-// LoopbackRule says which loopback interface the invocations of a session have.
+// LoopbackRule is which loopback interface the invocations of a session have.
 type LoopbackRule = word[loopbackRules]
 
 type loopbackRules struct{}
@@ -28,17 +29,17 @@ func (loopbackRules) words() []string { return []string{"own", "shared"} }
 const (
 	// loopbackOwn gives each invocation a network namespace of its own.
 	loopbackOwn LoopbackRule = iota
-	// LoopbackShared gives the programs of the host of a session one network namespace.
+	// LoopbackShared gives all programs of the host in a session one network namespace.
 	LoopbackShared
 )
 
-// Session says what the invocations of a session may share.
+// Session is what the invocations of a session may share.
 type Session struct {
 	Engine   EngineRule   `json:"engine"`
 	Loopback LoopbackRule `json:"loopback"`
 }
 
-// TopSession shares all that can be shared.
+// TopSession returns the policy that shares everything.
 func TopSession() Session { return Session{Engine: EngineShared, Loopback: LoopbackShared} }
 
 // Meet shares what both share.

@@ -4,12 +4,11 @@ import (
 	"slices"
 )
 
-// The groups of system calls there are. What is in one is the affair of the zone that compiles
-// filters; the policy only grants it or not.
+// The groups of system calls. A policy only grants them; package seccomp defines their calls.
 const (
 	GroupWASI   = "wasi"
 	GroupNative = "native"
-	// GroupLoopback is of use beside GroupNative only.
+	// GroupLoopback has an effect only with GroupNative.
 	GroupLoopback = "loopback"
 )
 
@@ -24,10 +23,10 @@ var syscallGroups = []Named{
 	{GroupWASI, "what the WebAssembly engine needs, and no way to start another program"},
 }
 
-// SyscallGroups returns the groups there are, by name.
+// SyscallGroups returns all groups, sorted by name.
 func SyscallGroups() []Named { return slices.Clone(syscallGroups) }
 
-// Syscalls is a set of groups. Empty means that nothing can run.
+// Syscalls is a set of groups. If it is empty, nothing can run.
 type Syscalls struct {
 	Groups []string `json:"groups"`
 }
@@ -45,8 +44,7 @@ func (s Syscalls) LessEq(t Syscalls) bool {
 	return subsetStrings(s.Normal().Groups, t.Normal().Groups)
 }
 
-// Normal sorts the groups, and drops names that are no group: nothing is known of what
-// they would grant.
+// Normal sorts the groups and drops unknown names.
 func (s Syscalls) Normal() Syscalls {
 	return Syscalls{unionStrings(meetStrings(s.Groups, TopSyscalls().Groups), nil)}
 }
@@ -56,7 +54,7 @@ func (s Syscalls) Has(group string) bool { return slices.Contains(s.Normal().Gro
 
 func (s Syscalls) String() string { return setString(s.Normal().Groups) }
 
-// CheckSyscallGroup returns an error that names the groups there are, if name is none.
+// CheckSyscallGroup returns an error unless name is a group. The error lists the groups.
 func CheckSyscallGroup(name string) error {
 	return checkKnown("syscall group", TopSyscalls().Groups, name)
 }

@@ -8,14 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// pathBytes stand in a path as they are. A plus is not among them: some servers read one as a
-// space, and all read %2B as a plus.
+// pathBytes are the bytes that a path may have unescaped. A plus is not among them: some servers
+// read it as a space, and all read %2B as a plus.
 const pathBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~!$&'()*,=:@/"
 
-// CanonicalPath returns the one form of a request's path, in which it is decided and sent: bytes
-// that can stand in a path do, all others are escaped, with upper-case digits. A path that two
-// servers could read as two different ones is refused: with an encoded slash, dot, percent,
-// semicolon or backslash, dot segments, empty segments, parameters, or bytes that are no UTF-8.
+// CanonicalPath returns the canonical form of a request's path, in which it is decided and sent:
+// allowed bytes are unescaped, all others escaped with upper-case digits. It refuses paths that two
+// servers could read differently: with an encoded slash, dot, percent, semicolon or backslash, dot
+// segments, empty segments, parameters, or bytes that are no UTF-8.
 func CanonicalPath(raw string) (string, error) {
 	if !strings.HasPrefix(raw, "/") {
 		return "", errors.New("the path does not start with a slash")
@@ -55,7 +55,7 @@ func CanonicalPath(raw string) (string, error) {
 	return path, nil
 }
 
-// unescape returns the byte of the escape that a text starts with.
+// unescape returns the byte of the escape at the start of text.
 func unescape(text string) (byte, error) {
 	if len(text) < 3 {
 		return 0, errors.New("the path ends inside an escape")
@@ -70,7 +70,7 @@ func unescape(text string) (byte, error) {
 	return 0, fmt.Errorf("the path has %s, which servers read in different ways", text[:3])
 }
 
-// checkPath refuses a path, or a pattern of some, that is not in its one form.
+// checkPath refuses a path, or a pattern of paths, that is not in canonical form.
 func checkPath(path string) error {
 	form, err := CanonicalPath(path)
 	switch {

@@ -11,8 +11,8 @@ import (
 // nobody grants one unknowingly.
 func (e Effective) Warnings() []string { return e.Policy().Warnings() }
 
-// Warnings returns a sentence for each thing that the policy grants and that weakens a
-// jail. What it says of a ceiling is of no weight: a ceiling is wide by nature.
+// Warnings returns a sentence for each grant that weakens a jail. It is of no use for a ceiling,
+// which is wide by nature.
 func (p Policy) Warnings() []string {
 	var out []string
 	for _, w := range p.Weaknesses() {
@@ -23,12 +23,12 @@ func (p Policy) Warnings() []string {
 
 // A Weakness is something that a policy grants and that weakens a jail.
 type Weakness struct {
-	// As a Decision names it: the key and, of a list, the item.
+	// the rule as a Decision names it: the key and, for a list, the item
 	Rule string
 	Text string // a sentence
 }
 
-// Weaknesses are the warnings, each with the rule that it is about.
+// Weaknesses returns the warnings, each with its rule.
 func (p Policy) Weaknesses() []Weakness {
 	var out []Weakness
 	rule := ""
@@ -79,7 +79,7 @@ func (p Policy) Weaknesses() []Weakness {
 	return out
 }
 
-// warnExecutable speaks of a file that is written at one place and run at another.
+// warnExecutable warns of a file that can be written at one path and run at another.
 func warnExecutable(p Policy, m Mount, warn func(string, ...any)) {
 	if !Write.SubsetOf(m.Access) || Exec.SubsetOf(m.Access) || m.Source == "" {
 		return
@@ -96,7 +96,7 @@ func warnExecutable(p Policy, m Mount, warn func(string, ...any)) {
 	}
 }
 
-// socketDirs are where services listen on sockets; who reaches one, talks to the service.
+// socketDirs hold sockets of services, which a jail that reaches them could use.
 var socketDirs = []string{"/run", "/var/run", "/tmp"}
 
 func warnMount(m Mount, warn func(string, ...any)) {
@@ -127,7 +127,7 @@ func warnMount(m Mount, warn func(string, ...any)) {
 	}
 }
 
-// registrySuffixes are labels under which, below a country, anyone may register a name.
+// registrySuffixes are labels below which, in country domains, anyone may register a name.
 var registrySuffixes = []string{"ac", "co", "com", "edu", "gov", "net", "org", "or", "ne", "gob",
 	"go"}
 

@@ -5,29 +5,29 @@ import (
 	"slices"
 )
 
-// A word is a value that policy files name by a word: 0 stands for the first one of W, which is the
-// strictest.
+// A word is a value that policy files write as a word: the index of one of W's words, of which the
+// first is the strictest.
 type word[W interface{ words() []string }] uint8
 
-// Choices returns the words of a policy file, the strictest first.
+// Choices returns all words, the strictest first.
 func (word[W]) Choices() []string {
 	var all W
 	return all.words()
 }
 
-// A Word is a value of a policy that files name by a word.
+// A Word is a policy value that files write as a word.
 type Word interface {
 	fmt.Stringer
 	Choices() []string
 	UnmarshalText([]byte) error
-	// defined reports whether the value has a word; take takes that of a Word of the same type.
+	// defined reports whether the value is valid; take copies the value of a Word of the same type.
 	defined() bool
 	take(any)
 }
 
 func (v word[W]) defined() bool { return int(v) < len(v.Choices()) }
 
-// orStrictest returns the strictest value for one that has no word.
+// orStrictest returns v, or the strictest value if v is not valid.
 func (v word[W]) orStrictest() word[W] {
 	if !v.defined() {
 		return 0

@@ -2,11 +2,11 @@ package policy
 
 import "fmt"
 
-// WorkspaceDir is where a tool finds the workspace, unless the target is TargetSame. Policies name
-// files of the workspace below it in any case.
+// WorkspaceDir is the path of the workspace in the jail, unless the target is TargetSame. Policies
+// always name workspace files below it.
 const WorkspaceDir = "/workspace"
 
-// WorkspaceAccess says what a tool gets of the caller's directory.
+// WorkspaceAccess is what access a tool gets to the caller's directory.
 type WorkspaceAccess = word[accesses]
 
 type accesses struct{}
@@ -21,7 +21,7 @@ const (
 	WorkspaceShadow
 )
 
-// CommitRule says what it takes for the changes of a shadow to become real.
+// CommitRule is when the changes of a shadow may be committed.
 type CommitRule = word[commitRules]
 
 type commitRules struct{}
@@ -32,11 +32,11 @@ func (commitRules) words() []string { return []string{"never", "ask", "auto"} }
 const (
 	CommitNever CommitRule = iota // nobody commits
 	CommitAsk                     // someone says yes
-	// a run that ended well commits by itself
+	// a run that succeeded commits by itself
 	CommitAuto
 )
 
-// WorkspaceTarget says at which path a tool finds the workspace.
+// WorkspaceTarget is the path at which a tool finds the workspace.
 type WorkspaceTarget = word[targets]
 
 type targets struct{}
@@ -61,12 +61,12 @@ type Workspace struct {
 	Hide    []string        `json:"hide,omitempty"`    // patterns, as in Names
 	Protect []string        `json:"protect,omitempty"` // patterns, as in Names
 	Commit  CommitRule      `json:"commit"`
-	// Left out of the JSON at its default, so that the digests of older policies stay.
+	// It is left out of the JSON at its default, so that digests of older policies stay the same.
 	Target WorkspaceTarget `json:"target,omitzero"`
 }
 
-// topWorkspace grants a shadow at the directory's own path in which nothing is hidden, and which
-// commits by itself.
+// topWorkspace returns a shadow at the directory's own path, with nothing hidden, that commits by
+// itself.
 func topWorkspace() Workspace {
 	return Workspace{Access: WorkspaceShadow, Commit: CommitAuto, Target: TargetSame}
 }
@@ -95,7 +95,7 @@ func (w Workspace) LessEq(v Workspace) bool {
 		subsetStrings(v.Hide, w.Hide) && subsetStrings(v.Protect, w.Protect)
 }
 
-// Normal sorts the patterns and drops what the access makes void.
+// Normal sorts the patterns and drops fields that have no effect with the access.
 func (w Workspace) Normal() Workspace {
 	switch {
 	case w.Access == WorkspaceNone || w.Access > WorkspaceShadow:
@@ -119,7 +119,7 @@ func (w Workspace) String() string {
 	return text
 }
 
-// rights returns what the workspace grants on the files in it, hidden ones aside.
+// rights returns the rights on workspace files that are not hidden.
 func (w Workspace) rights() Rights {
 	switch w.Access {
 	case WorkspaceRead:
@@ -130,7 +130,7 @@ func (w Workspace) rights() Rights {
 	return 0
 }
 
-// HeldBack reports whether a commit of path needs an explicit yes, and why.
+// HeldBack reports whether a commit of path needs an explicit approval, and returns the risk.
 func (w Workspace) HeldBack(path string) (Risk, bool) {
 	if r, ok := Protected(path); ok {
 		return r, true

@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// accounts are the users and groups of this host, as its files have them.
+// accounts has the texts of passwd(5), group(5) and nsswitch.conf(5) of this host.
 type accounts struct{ passwd, group, nsswitch string }
 
 // hostAccounts reads the files. One that cannot be read is empty, and then no group is private.
@@ -26,8 +26,8 @@ func hostAccounts() accounts {
 }
 
 // isPrivate reports whether the group gid holds the user uid and nobody else, as the group that
-// useradd makes for each user does. Where users or groups come from other sources than the files,
-// such as a directory service, nobody can tell, and the answer is no.
+// useradd makes for each user does. It returns false if accounts come from other sources than the
+// files, such as a directory service.
 func (a accounts) isPrivate(gid, uid uint32) bool {
 	if !a.filesOnly() {
 		return false
@@ -56,8 +56,8 @@ func (a accounts) isPrivate(gid, uid uint32) bool {
 	return known && user != ""
 }
 
-// filesOnly reports whether nsswitch.conf(5) names no source of users and groups but the files of
-// this host, and systemd, whose users have groups of their own.
+// filesOnly reports whether nsswitch.conf(5) takes users and groups only from this host's files and
+// from systemd, whose users have groups of their own.
 func (a accounts) filesOnly() bool {
 	for line := range strings.Lines(a.nsswitch) {
 		line, _, _ = strings.Cut(line, "#")
@@ -75,7 +75,7 @@ func (a accounts) filesOnly() bool {
 	return true
 }
 
-// rows yields the lines of passwd(5) or group(5) that have at least n fields, by their name.
+// rows yields the first field and all fields of each line that has at least n fields.
 func rows(text string, n int) func(yield func(name string, fields []string) bool) {
 	return func(yield func(string, []string) bool) {
 		for line := range strings.Lines(text) {
@@ -89,13 +89,13 @@ func rows(text string, n int) func(yield func(name string, fields []string) bool
 
 func id(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 
-// nobody is what the kernel calls owners that a user namespace has no name for (proc_sys_kernel(5),
-// overflowuid).
+// nobody is the uid that the kernel shows for owners without a mapping in the user namespace
+// (proc_sys_kernel(5), overflowuid).
 const nobody = 65534
 
-// oneID reports whether this process is in a user namespace that has names for its own user alone,
-// as a user's daemon is. Root's files are nobody's then, and so are everybody else's: CheckOwners,
-// asked before from outside, tells them apart.
+// oneID reports whether this process is in a user namespace that maps only its own user, as a
+// user's daemon is. All other owners then appear as nobody; CheckOwners, called outside before,
+// tells them apart.
 var oneID = sync.OnceValue(func() bool {
 	text, err := os.ReadFile("/proc/self/uid_map")
 	fields := strings.Fields(string(text))
@@ -104,8 +104,8 @@ var oneID = sync.OnceValue(func() bool {
 
 func unnamed(uid uint32) bool { return uid == nobody && oneID() }
 
-// CheckOwners refuses a directory that somebody other than root and the caller could change, or put
-// another in the place of. One that is not there is no error.
+// CheckOwners refuses a directory that somebody other than root and the caller could change or
+// replace. It returns nil if the directory does not exist.
 func CheckOwners(dir string) error {
 	if err := TrustDirectory(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -1,8 +1,8 @@
-// Package profiles holds the policies that people call by name: the shipped ones, and
-// over them those of the operator's directory.
+// Package profiles reads the policies that have names: the shipped ones, and the operator's, which
+// replace shipped ones of the same name.
 //
-// It exists apart from policy because it reads files, and apart from the daemon so that
-// a client can list and check profiles without one.
+// It is apart from package policy because it reads files, and apart from the daemon so that a
+// client can list and check profiles without one.
 package profiles
 
 import (
@@ -17,31 +17,30 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// Dir is the operator's directory.
+// Dir is the directory of the operator's profiles.
 const Dir = "/etc/jail/profiles"
 
 // BuiltIn is the origin of a shipped profile.
 const BuiltIn = "built in"
 
-// ErrNotFound is what Get returns for a name that no profile has. It is a
-// fs.ErrNotExist as well.
+// ErrNotFound is returned for a name that no profile has. It wraps fs.ErrNotExist.
 var ErrNotFound = fmt.Errorf("no such profile: %w", fs.ErrNotExist)
 
-// ErrFragment is what Get returns for a policy that is only there to be included.
+// ErrFragment is returned by Get for a policy that can only be included.
 var ErrFragment = errors.New("is a fragment to include, not a profile to run")
 
 //go:embed *.toml
 var shipped embed.FS
 
-// Profile is a policy that can be called by name.
+// Profile is a policy with a name.
 type Profile struct {
 	Name  string
 	About string
 	// BuiltIn, or the path of the operator's file
 	Origin string
-	// There to be included; allows no tool by itself.
+	// It can only be included; by itself it allows no tool.
 	Fragment bool
-	// As its author wrote it.
+	// the text of the file
 	Text []byte
 	File syntax.File
 	// Err says why the profile cannot be used. An operator's file that is refused does
@@ -49,33 +48,31 @@ type Profile struct {
 	Err error
 }
 
-// entry is the text of one policy, or why it was refused.
+// entry is the text of one policy, or the error of reading it.
 type entry struct {
 	origin string
 	text   []byte
-	// What lies beside it as NAME.toml.sig.
+	// the text of NAME.toml.sig; nil if there is none
 	signature []byte
 	err       error
 }
 
-// Set is the profiles of one moment. It never changes: a later Load makes another.
+// Set is an immutable snapshot of the profiles. A later Load returns another one.
 type Set struct {
 	entries map[string]entry
 	places  syntax.Places
 }
 
-// For returns the set for the runs of one caller, whose places the variables of policies
-// stand for.
+// For returns the set for a caller: variables in policies are expanded to the places.
 func (s *Set) For(places syntax.Places) *Set { return &Set{s.entries, places} }
 
-// Parse reads a policy that is not in the set, with what it includes of the set.
+// Parse parses a policy that is not in the set. Its includes are taken from the set.
 func (s *Set) Parse(kind syntax.Kind, source string, text []byte) (syntax.File, error) {
 	return syntax.ParseFor(s.places, kind, source, text, s.Find)
 }
 
-// Load reads the operator's directory over the shipped profiles. A directory that does
-// not exist is an empty one; "" is none at all. A directory that others could write to
-// is an error; a single file that is refused is in the set, with its reason.
+// Load reads the shipped profiles and the operator's in dir, which may be missing; "" means none. A
+// directory that others can write is an error. A single refused file is in the set with its error.
 func Load(dir string) (*Set, error) {
 	s := &Set{entries: map[string]entry{}}
 	names, err := fs.Glob(shipped, "*.toml")
@@ -113,7 +110,8 @@ func (s *Set) Get(name string) (Profile, error) {
 	return p, p.Err
 }
 
-// Show returns what there is under a name, whether it can be run or not.
+// Show returns the profile or fragment called name, even if it cannot be used. The error is
+// ErrNotFound.
 func (s *Set) Show(name string) (Profile, error) {
 	p, ok := s.profile(name)
 	if !ok {
@@ -122,7 +120,7 @@ func (s *Set) Show(name string) (Profile, error) {
 	return p, nil
 }
 
-// List returns all profiles and fragments by name.
+// List returns all profiles and fragments, sorted by name.
 func (s *Set) List() []Profile {
 	var out []Profile
 	for _, name := range slices.Sorted(maps.Keys(s.entries)) {
@@ -132,7 +130,7 @@ func (s *Set) List() []Profile {
 	return out
 }
 
-// Find is the syntax.Finder of the set, for policies that are not in it.
+// Find returns the text of a policy in the set. It is a syntax.Finder.
 func (s *Set) Find(name string) (source string, text []byte, err error) {
 	e, ok := s.entries[name]
 	if !ok {
@@ -159,7 +157,7 @@ func (s *Set) profile(name string) (Profile, bool) {
 	}
 	p.File, p.Err = s.Parse(syntax.Profile, e.source(name), e.text)
 	if p.Err != nil {
-		// What lies in a directory below is there to be included, and need not be whole.
+		// Files in subdirectories are fragments, which may be incomplete.
 		p.Fragment = strings.Contains(name, "/") && onlyIncomplete(p.Err)
 		return p, true
 	}
@@ -172,7 +170,7 @@ func (s *Set) profile(name string) (Profile, bool) {
 	return p, true
 }
 
-// onlyIncomplete reports whether all that is wrong is what a profile leaves out.
+// onlyIncomplete reports whether all errors are about keys that a profile needs and this lacks.
 func onlyIncomplete(err error) bool {
 	var all syntax.Errors
 	if !errors.As(err, &all) {

@@ -14,22 +14,20 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// A State is the policy of a host at one moment: the ceiling and the profiles, read together. It
-// never changes, so a run that has one keeps it.
+// A State is an immutable snapshot of a host's policy: the ceiling and the profiles, read together.
 type State struct {
 	Set *Set
-	// Of the operator's files as they are written; "" where there are none.
+	// the digest of the operator's files; "" if there are none
 	Digest string
 
 	ceilingPath string
 	ceiling     []byte // nil without one
-	// why nothing runs; only ever of the first state of a Source
+	// why nothing may run; only set in the first state of a Source
 	ceilingErr error
 	rules      syntax.Host
 }
 
-// Ceiling returns the host's ceiling for the runs of one caller. ok is false where the host has
-// none.
+// Ceiling returns the host's ceiling for a caller. ok is false if the host has none.
 func (s *State) Ceiling(places syntax.Places) (file syntax.File, ok bool, err error) {
 	if s.ceilingErr != nil || s.ceiling == nil {
 		return syntax.File{}, false, s.ceilingErr
@@ -38,60 +36,58 @@ func (s *State) Ceiling(places syntax.Places) (file syntax.File, ok bool, err er
 	return file, err == nil, err
 }
 
-// Rules are what the ceiling says of policy files themselves.
+// Rules returns the ceiling's rules about policy files.
 func (s *State) Rules() syntax.Host { return s.rules }
 
-// A Change is what a Source found on the disk that it had not read before.
+// A Change is a difference between the files on the disk and the state in force.
 type Change struct {
 	Old, New string // digests of states
-	// of what is new, gone or written anew: "ceiling", and profiles by name
+	// the files that are new, gone or changed: "ceiling", or a profile's name
 	Names []string
-	// Err says why the new state is not taken. The old one stays in force.
+	// Err is why the new state is refused. The old one stays in force.
 	Err error
 }
 
-// Status says how a Source stands.
+// Status is the status of a Source.
 type Status struct {
-	// Of the state in force.
+	// the digest of the state in force
 	Digest string
 	Loaded time.Time // when it was read
-	// states that were taken after the first
+	// the number of states taken after the first
 	Reloads  int64
 	Failures int64 // states that were refused
-	// why what is on the disk is not in force; nil if it is
+	// why the files on the disk are not in force; nil if they are
 	Err error
 }
 
-// A Source holds the policy files of a host and takes over what changes in them: whole and checked,
-// or not at all. Its methods may be called from several goroutines.
+// A Source keeps the policy files of a host. It takes a changed state only if all of it is valid.
+// Its methods may be called from several goroutines.
 type Source struct {
 	options Options
 
 	mu    sync.Mutex
 	state *State
-	// Stamps of what was looked at last.
+	// the stamps of the files when they were last read
 	seen   string
 	status Status
 	watch  *watch
 }
 
-// Options say what a Source reads.
+// Options are the files that a Source reads, and its hooks.
 type Options struct {
-	// Of the operator's profiles; need not exist; "" is none.
+	// the directory of the operator's profiles, which may be missing; "" for none
 	Dir string
-	// path of the host's ceiling; need not exist; "" is none
+	// the path of the ceiling, which may be missing; "" for none
 	Ceiling string
-	// Admit refuses the text of a profile, by what the ceiling demands of one; nil admits all. It
-	// gets the file NAME.toml.sig as well, nil without one.
+	// Admit returns an error for a profile that the ceiling's rules refuse. signature is the text
+	// of NAME.toml.sig, or nil. A nil Admit accepts all.
 	Admit func(rules syntax.Host, name string, text, signature []byte) error
-	// Record is called for each change before the change takes effect. If it fails, the change is
-	// not taken.
+	// Record is called for each change before it takes effect. If it fails, the change is refused.
 	Record func(Change) error
 }
 
-// Open reads the policy of the host. A single file that cannot be used is in the state with its
-// reason, and so is a broken ceiling, which stops every run; a directory that others could write to
-// is an error.
+// Open reads the policy of the host. Files that cannot be used are in the state with their errors;
+// a broken ceiling stops every run. A directory that others can write is an error.
 func Open(o Options) (*Source, error) {
 	s := &Source{options: o, seen: stamps(o)}
 	state, err := s.read()
@@ -103,7 +99,7 @@ func Open(o Options) (*Source, error) {
 	return s, nil
 }
 
-// Current returns the state in force, after a look at whether files have changed since.
+// Current returns the state in force, after a check for changed files.
 func (s *Source) Current() *State {
 	s.check()
 	s.mu.Lock()
@@ -111,14 +107,14 @@ func (s *Source) Current() *State {
 	return s.state
 }
 
-// Status says how the source stands.
+// Status returns the status without reading the disk.
 func (s *Source) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
 }
 
-// check reads what has changed on the disk, if anything has.
+// check reads the files again if their stamps have changed.
 func (s *Source) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,8 +124,7 @@ func (s *Source) check() {
 	s.reload(false)
 }
 
-// Reload reads everything anew, whether it has changed or not, and takes also what Check does not
-// believe: that there is no ceiling any more.
+// Reload reads all files again. Unlike check, it also accepts that the ceiling was removed.
 func (s *Source) Reload() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,8 +132,8 @@ func (s *Source) Reload() error {
 	return s.status.Err
 }
 
-// errCeilingGone keeps a ceiling in force whose file has vanished: to be rid of it takes a word of
-// the operator, not an editor that writes a file by taking it away first.
+// errCeilingGone keeps a removed ceiling in force until the operator asks for a reload, since some
+// editors remove a file before they write it.
 var errCeilingGone = errors.New(
 	"the ceiling's file is gone, and the ceiling stays in force until the daemon is told to reload (SIGHUP)")
 
@@ -156,14 +151,14 @@ func (s *Source) reload(told bool) {
 		c.New, c.Names = next.Digest, changed(s.state, next)
 	}
 	if err == nil && c.New == c.Old && s.state.ceilingErr == nil {
-		// What is on the disk is what is in force.
+		// The files and the state in force are the same.
 		s.status.Err = next.problems(nil)
 		return
 	}
 	if s.options.Record != nil {
 		if recordErr := s.options.Record(c); recordErr != nil {
 			err = errors.Join(err, recordErr)
-			// The next look reads the directory again.
+			// This makes the next check read the files again.
 			s.seen = ""
 		}
 	}
@@ -177,7 +172,7 @@ func (s *Source) reload(told bool) {
 		Failures: s.status.Failures, Err: next.problems(nil)}
 }
 
-// read reads all files once, each by its descriptor.
+// read reads all files into a new state.
 func (s *Source) read() (*State, error) {
 	state := &State{ceilingPath: s.options.Ceiling}
 	set, err := Load(s.options.Dir)
@@ -195,7 +190,7 @@ func (s *Source) read() (*State, error) {
 		file, err := set.For(anywhere).Parse(syntax.Ceiling, s.options.Ceiling, state.ceiling)
 		state.ceilingErr, state.rules = err, file.Host
 	}
-	// Whom it names is not known.
+	// The audience of a broken ceiling is unknown, so nobody may run.
 	if state.ceilingErr != nil {
 		state.rules = syntax.Host{Run: &syntax.Audience{}}
 	}
@@ -204,10 +199,10 @@ func (s *Source) read() (*State, error) {
 	return state, nil
 }
 
-// anywhere are places for policies that are only checked: a variable has a value in most runs.
+// anywhere has values for the variables of policies that are only checked.
 var anywhere = syntax.Places{Home: "/home/user", Workspace: "/home/user/work"}
 
-// admit refuses the profiles that the ceiling's rules do not let in.
+// admit marks the profiles that the Admit hook refuses.
 func (s *Source) admit(state *State) {
 	if s.options.Admit == nil || state.ceilingErr != nil {
 		return
@@ -223,8 +218,8 @@ func (s *Source) admit(state *State) {
 	}
 }
 
-// problems returns what is wrong with the files of a state that was not wrong in the one before: a
-// file that was broken all along keeps no other from being taken.
+// problems returns the errors of a state that the one before did not have, so that a file that was
+// broken before does not stop other changes. before may be nil.
 func (s *State) problems(before *State) error {
 	var all []error
 	if s.ceilingErr != nil {
@@ -245,7 +240,7 @@ func (s *State) problems(before *State) error {
 	return errors.Join(all...)
 }
 
-// broken are the operator's profiles that cannot be used.
+// broken returns the names of the profiles that cannot be used.
 func (s *State) broken() map[string]bool {
 	out := map[string]bool{}
 	for name, e := range s.Set.entries {
@@ -257,7 +252,7 @@ func (s *State) broken() map[string]bool {
 	return out
 }
 
-// own returns the digests of the operator's files by name.
+// own returns the digests of the operator's files, by name.
 func (s *State) own() map[string]string {
 	out := map[string]string{}
 	if s.ceiling != nil || s.ceilingErr != nil {

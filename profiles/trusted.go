@@ -17,15 +17,15 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// ErrUntrusted is what a file or directory is refused with that someone else could
-// have written.
+// ErrUntrusted is wrapped by errors about files and directories that somebody else could have
+// written.
 var ErrUntrusted = errors.New("not trusted")
 
 const maxDirDepth = 3 // profiles/tools/python.toml is one deep
 
-// ReadTrusted reads a policy file that rules over others, such as the ceiling. It
-// refuses a file that anyone but root or the caller could have written, one with several
-// names, a link, anything that is no regular file, and more than syntax.MaxBytes.
+// ReadTrusted reads a policy file such as the ceiling. It refuses a file that anyone but root or
+// the caller could have written or replaced, one with several hard links, a symbolic link, any
+// other than a regular file, and more than syntax.MaxBytes.
 func ReadTrusted(path string) ([]byte, error) {
 	dir, name := filepath.Split(path)
 	root, err := openDir(filepath.Clean(dir))
@@ -36,8 +36,7 @@ func ReadTrusted(path string) ([]byte, error) {
 	return readFile(root, filepath.Clean(dir), name)
 }
 
-// openDir opens a directory that nobody but root and the caller can write to, and whose
-// parents nobody else can exchange.
+// openDir opens a directory that only root and the caller can write or replace.
 func openDir(dir string) (*os.Root, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -58,7 +57,7 @@ func trustedParents(root *os.Root, abs string) error {
 	if err != nil {
 		return err
 	}
-	// To be written by others, which a change of mode mends.
+	// directories that others can write, which chmod can correct
 	var open []string
 	why := ""
 	for dir := abs; ; dir = filepath.Dir(dir) {
@@ -87,7 +86,7 @@ func trustedParents(root *os.Root, abs string) error {
 	}
 }
 
-// badOwner says who owns a file or directory and is neither root nor the caller, or "".
+// badOwner returns a phrase with the owner if that is neither root nor the caller, or "".
 func badOwner(info fs.FileInfo) string {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -99,9 +98,9 @@ func badOwner(info fs.FileInfo) string {
 	return ""
 }
 
-// badMode says who beside its owner could write to a file or directory, or "". A directory with the
-// sticky bit, such as /tmp, lets nobody exchange what is not theirs. An ordinary user's private
-// group, which may write where the umask is 0002, is nobody else; for root no group may.
+// badMode returns a phrase if others can write a file or directory, or "". parent allows the sticky
+// bit, as on /tmp, with which nobody can replace others' files. An ordinary user's private group
+// may write, as with umask 0002; for root no group may.
 func badMode(info fs.FileInfo, parent bool) string {
 	if parent && info.Mode()&fs.ModeSticky != 0 {
 		return ""
@@ -118,14 +117,15 @@ func badMode(info fs.FileInfo, parent bool) string {
 	return ""
 }
 
-// ownGroup reports whether a file is the calling user's, and its group holds nobody else.
+// ownGroup reports whether a file belongs to the caller, who is not root, and to a group without
+// other members.
 func ownGroup(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	uid := os.Geteuid()
 	return ok && uid != 0 && int(stat.Uid) == uid && hostAccounts().isPrivate(stat.Gid, stat.Uid)
 }
 
-// othersWrite is badOwner and badMode of what is in a directory that is trusted.
+// othersWrite combines badOwner and badMode for an entry of a trusted directory.
 func othersWrite(info fs.FileInfo, path string) string {
 	if why := badOwner(info); why != "" {
 		return why
@@ -136,7 +136,7 @@ func othersWrite(info fs.FileInfo, path string) string {
 	return ""
 }
 
-// quoted writes paths as a shell takes them.
+// quoted returns paths quoted for a shell.
 func quoted(paths []string) string {
 	var out []string
 	for _, p := range paths {
@@ -151,16 +151,15 @@ func quoted(paths []string) string {
 	return strings.Join(out, " ")
 }
 
-// readFile opens a file once and then only asks the descriptor.
+// readFile reads a file of a trusted directory after checking its owner and mode.
 func readFile(root *os.Root, dir, name string) ([]byte, error) {
 	return readChecked(root, dir, name, func(info fs.FileInfo) string {
 		return othersWrite(info, filepath.Join(dir, name))
 	})
 }
 
-// ReadWorkspace reads a policy file that can only narrow, from a directory that was opened already.
-// It may be written by one of the owners and their groups; else it is held to what ReadTrusted
-// demands. Nothing of where the directory lies is trusted or asked for.
+// ReadWorkspace reads a policy file that can only narrow from an open directory. It must belong to
+// root or one of owners, and not be writable by everyone. Parent directories are not checked.
 func ReadWorkspace(dir *os.File, name string, owners ...uint32) ([]byte, error) {
 	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
 	if err != nil {
@@ -189,7 +188,7 @@ func readChecked(root *os.Root, dir, name string, bad func(fs.FileInfo) string) 
 		return nil, fmt.Errorf("%s: %w: it is no regular file but %s", path, ErrUntrusted,
 			kindOf(named.Mode()))
 	}
-	// Not to block, if it has become a FIFO by now.
+	// It may have become a FIFO, which must not block.
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
@@ -230,8 +229,8 @@ func kindOf(mode fs.FileMode) string {
 	return "a device or socket"
 }
 
-// readDir reads each *.toml below a directory. Files that are refused are in the result
-// with their reason.
+// readDir reads each *.toml below a directory. Refused files are in the result with their errors.
+// It returns nil if the directory does not exist.
 func readDir(dir string) (map[string]entry, error) {
 	root, err := openDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -281,7 +280,7 @@ func readBelow(root *os.Root, dir, prefix string, depth int) (map[string]entry, 
 	return out, nil
 }
 
-// readSignature reads what lies beside a policy file, nil where nothing does.
+// readSignature returns the signature of a policy file, or nil if there is none.
 func readSignature(root *os.Root, dir, name string) ([]byte, error) {
 	text, err := readFile(root, dir, strings.TrimSuffix(name, ".toml")+signatureSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -307,8 +306,8 @@ func readSubdir(root *os.Root, dir, name, prefix string, depth int) (map[string]
 	return readBelow(sub, path, prefix+name+"/", depth+1)
 }
 
-// TrustDirectory refuses a directory to which anyone but root and the caller can write, or whose
-// parents somebody else can exchange.
+// TrustDirectory returns an error if anyone but root and the caller can write or replace a
+// directory.
 func TrustDirectory(dir string) error {
 	root, err := openDir(dir)
 	if err != nil {

@@ -13,30 +13,29 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// How changes are noticed.
+// Times for noticing changes.
 const (
-	// Without an event, before files are read.
+	// without an event, before the files are read
 	quiet = 50 * time.Millisecond
-	// Between two looks at files that have changed.
+	// between two comparisons of files that are changing
 	settleStep = 2 * time.Millisecond
-	// For which files that go on changing are waited for.
+	// the longest wait for files that keep changing
 	settleMost = 200 * time.Millisecond
 )
 
-// Every is how often files are looked at without an event, since events can be lost and some file
+// Every is how often files are checked without an event, since events can be lost and some file
 // systems send none.
 const Every = 5 * time.Second
 
-// watch is the goroutine that follows what happens to the files.
+// watch is the goroutine that follows changes of the files.
 type watch struct {
 	events *fsnotify.Watcher
 	stop   chan struct{}
 	done   sync.WaitGroup
 }
 
-// Watch begins to take over changes as they happen, by the kernel's events and by a look every few
-// seconds. Close ends it. An error says that there are no events; the periodic look goes on all the
-// same.
+// Watch starts to take over changes, by kernel events and a check at each interval, until Close. An
+// error means that there are no events; the checks continue.
 func (s *Source) Watch(every time.Duration) error {
 	events, err := fsnotify.NewWatcher()
 	w := &watch{stop: make(chan struct{})}
@@ -53,7 +52,7 @@ func (s *Source) Watch(every time.Duration) error {
 	return err
 }
 
-// Close ends Watch, if it was begun.
+// Close stops Watch, if it was started.
 func (s *Source) Close() {
 	s.mu.Lock()
 	w := s.watch
@@ -96,8 +95,8 @@ func (s *Source) loop(w *watch, every time.Duration) {
 	}
 }
 
-// follow asks for the events of each directory that matters; one that is not there yet is found by
-// the periodic look.
+// follow watches all directories with policy files. One that does not exist yet is found by the
+// periodic check.
 func (s *Source) follow(w *watch) {
 	if w.events == nil {
 		return
@@ -112,12 +111,12 @@ func (s *Source) follow(w *watch) {
 		}
 	})
 	for _, dir := range dirs {
-		// Else the periodic look has to do; a directory twice is one.
+		// An error leaves the directory to the periodic check. Adding one twice is harmless.
 		_ = w.events.Add(dir)
 	}
 }
 
-// stamps says of each file and directory which it is and when it was last changed.
+// stamps returns a text with the identity and times of each file and directory.
 func stamps(o Options) string {
 	var b strings.Builder
 	if o.Ceiling != "" {
@@ -136,8 +135,8 @@ func stamp(b *strings.Builder, path string, info fs.FileInfo) {
 	}
 }
 
-// settled returns the stamps when two looks after another have found the same: a file that is being
-// written is read when that is done.
+// settled returns the stamps once two in a row are equal, so that a file is not read while it is
+// being written, but waits at most settleMost.
 func (o Options) settled() string {
 	before := stamps(o)
 	for range settleMost / settleStep {
@@ -151,15 +150,15 @@ func (o Options) settled() string {
 	return before
 }
 
-// eachBelow calls f for dir, its policy files and signatures, and the directories below it, in
-// order, as deep as readDir reads.
+// eachBelow calls f for dir, its policy files, signatures and subdirectories, to the depth of
+// readDir.
 func eachBelow(dir string, f func(path string, info fs.FileInfo)) {
 	if dir == "" {
 		return
 	}
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			// What cannot be read is found so when the files are.
+			// Errors are reported when the files are read.
 			return nil
 		}
 		rel, _ := filepath.Rel(dir, path)
@@ -177,5 +176,5 @@ func eachBelow(dir string, f func(path string, info fs.FileInfo)) {
 	})
 }
 
-// signatureSuffix is that of the signature beside a policy file.
+// signatureSuffix is the suffix of the signature of a policy file.
 const signatureSuffix = ".toml.sig"

@@ -10,27 +10,27 @@ import (
 	"github.com/jail-sandbox/jail/policy/paths"
 )
 
-// Lesson is what one or several runs under a wide policy have shown.
+// Lesson is what one or more runs under a wide policy have shown.
 type Lesson struct {
 	Asked    Asked
 	Observed Observed
 	Fetches  []Fetch
-	// Refused are the refusals of layers, a sentence each.
+	// Refused has a sentence for each refusal of a layer.
 	Refused []string
 	Peaks   Peaks
-	// As it was found: core-utils/grep, /path/x.wasm, /usr/bin/git.
+	// Tool is core-utils/grep, /path/x.wasm or /usr/bin/git.
 	Tool string
 	Kind Kind // KindTool, KindModule or KindNative
-	// the runs left changes in the workspace
+	// Changed is set if the runs left changes in the workspace.
 	Changed bool
-	// The tool did not exit with 0.
+	// Failed is set if the tool did not exit with 0.
 	Failed bool
-	// Of C libraries, that the host has.
+	// Loaders are the dynamic loaders of the host's C libraries.
 	Loaders []string
 }
 
-// Candidate returns a draft of a lesson: what was observed, and, marked as blind, what a tool may
-// need although no observation can show it.
+// Candidate returns a draft with the observed items, and with items that a tool may need although
+// they cannot be observed, which are marked as blind.
 func Candidate(l Lesson, wide Draft) Draft {
 	d := Draft{Name: l.Asked.Name, About: l.Asked.About, Run: l.Asked.Run, Tool: l.Tool,
 		Native: l.Kind == KindNative}
@@ -84,8 +84,7 @@ func covered(programs []Item, tool string) bool {
 	})
 }
 
-// imports returns the evidence of a module's imports: a module that imports more than the interface
-// is refused.
+// imports returns a sentence with the modules that a tool imports from.
 func imports(all []string) string {
 	if len(all) == 0 {
 		return "the tool."
@@ -106,7 +105,8 @@ func imports(all []string) string {
 	return "the tool; it imports " + strings.Join(parts, " and ") + "."
 }
 
-// workspaceOf returns how much of the workspace the runs used.
+// workspaceOf returns the access to the workspace, a sentence of evidence, and whether the runs
+// changed it.
 func workspaceOf(l Lesson) (access policy.WorkspaceAccess, evidence string, writes bool) {
 	opened, written, listed := 0, 0, 0
 	for _, f := range l.Observed.Files {
@@ -128,11 +128,11 @@ func workspaceOf(l Lesson) (access policy.WorkspaceAccess, evidence string, writ
 	return policy.WorkspaceShadow, evidence, l.Changed
 }
 
-// blindLinks are places of links and loaders: a file that is opened through a link is observed by
-// its own name only.
+// blindLinks returns mounts of links and loaders, which cannot be observed: a file that is opened
+// through a link is observed under its real path.
 func blindLinks(d Draft, l Lesson) []Item {
 	var out []Item
-	// The wide ones first: they are tried first without.
+	// The wide ones come first, and are left out first.
 	for _, p := range append([]string{"/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives"},
 		l.Loaders...) {
 		m, ok := mountOf(l.Asked.Mounts, p)
@@ -151,8 +151,7 @@ func blindLinks(d Draft, l Lesson) []Item {
 	return out
 }
 
-// guarded lists what the runs used that a commit holds back, or that looks like a secret or a way
-// out.
+// guarded returns a sentence for each protected file that the runs wrote, and for /proc.
 func guarded(l Lesson) []string {
 	var out []string
 	proc := 0
@@ -177,7 +176,7 @@ func guarded(l Lesson) []string {
 	return out
 }
 
-// neverGranted lists what no run is shown, and no learnt policy grants.
+// neverGranted lists what no run sees and no learned policy grants.
 func neverGranted() []string {
 	return []string{
 		"secrets (the names of workspace.hide): hidden from the runs, so whether the tool looks " +
@@ -209,7 +208,7 @@ func unseen(l Lesson) []string {
 	return out
 }
 
-// Widen adds everything that the runs were shown to a draft, marked as blind.
+// Widen adds all mounts that the runs had to a draft, marked as blind.
 func Widen(d Draft, mounts []policy.Mount) Draft {
 	d = d.with(d.Items)
 	for _, m := range mounts {

@@ -1,8 +1,7 @@
-// Package learn makes the least policy under which a tool does again what it was seen to do. It is
-// pure: it turns observations into a draft of a policy, and its caller tries what can be left out.
-// A person must be able to read what a draft grants, so each line has its evidence beside it. A
-// draft never grants what looks like a secret, runs on the host later or leads out of the jail; it
-// lists that for a person.
+// Package learn makes the smallest policy under which a tool behaves as observed. It is pure: it
+// turns observations into a draft, and its caller tries what can be left out. A person must be able
+// to review a draft, so each line has its evidence. A draft never grants what looks like a secret,
+// runs on the host later, or leads out of the jail; it lists these for a person.
 package learn
 
 import (
@@ -36,8 +35,7 @@ type File struct {
 	Program bool `json:"program,omitempty"`
 }
 
-// Sayable reports whether a policy can name a path: absolute and in its shortest form, as text that
-// a person can read.
+// Sayable reports whether a policy can name a path: it is absolute, clean and printable.
 func Sayable(p string) bool {
 	return utf8.ValidString(p) && path.IsAbs(p) && path.Clean(p) == p && len(p) < 1024 &&
 		!strings.ContainsFunc(p, func(r rune) bool {
@@ -45,7 +43,7 @@ func Sayable(p string) bool {
 		})
 }
 
-// Merge returns what both have observed.
+// Merge returns the sum of both observations.
 func (o Observed) Merge(p Observed) Observed {
 	at := map[string]int{}
 	out := Observed{Files: []File{}, Lost: o.Lost + p.Lost, Unnamed: max(o.Unnamed, p.Unnamed)}

@@ -6,7 +6,7 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// Kind is what an item of a draft grants.
+// Kind is the kind of grant of an item.
 type Kind string
 
 // Kinds of items.
@@ -21,18 +21,19 @@ const (
 	KindGiven  Kind = "env.allow"
 )
 
-// An Item is one thing that a draft grants, with its evidence.
+// An Item is one grant of a draft, with its evidence.
 type Item struct {
 	Kind Kind `json:"kind"`
-	// Of a mount its target, of a variable NAME=VALUE.
+	// Name is the target of a mount, NAME=VALUE of a variable, and so on.
 	Name  string       `json:"name"`
 	Mount policy.Mount `json:"mount,omitzero"`
 	Rule  Rule         `json:"rule,omitzero"`
-	// Why is a sentence of what was observed.
+	// Why is a sentence with the evidence.
 	Why string `json:"why"`
-	// Blind: no observation asks for it, and only a trial can show whether it is needed.
+	// Blind is set if nothing observed needs the item, so that only a trial shows whether it is
+	// needed.
 	Blind bool `json:"blind,omitempty"`
-	// Fixed items belong to the request of the run, and are not tried without.
+	// Fixed is set for items of the run's request, which are not left out in trials.
 	Fixed bool `json:"fixed,omitempty"`
 }
 
@@ -49,24 +50,24 @@ type Rule struct {
 type Draft struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
-	// As a person types it.
+	// Run is the command line of the run.
 	Run    string                 `json:"run"`
 	Tool   string                 `json:"tool"` // as it was found
 	Native bool                   `json:"native"`
 	Access policy.WorkspaceAccess `json:"access"`
-	// The run left changes in the workspace.
+	// Writes is set if the runs left changes in the workspace.
 	Writes bool        `json:"writes"`
 	Files  string      `json:"files"` // evidence for the workspace
 	Items  []Item      `json:"items"`
 	Limits []LimitLine `json:"limits"`
-	// Person lists what was tried, or would be of use, and is not granted.
+	// Person lists what was refused, or would be useful, and needs a person's decision.
 	Person  []string `json:"needs_a_person"`
 	Never   []string `json:"never_granted"`
 	Unseen  []string `json:"not_observed"`
 	Lessons string   `json:"lessons"` // how it came about
 }
 
-// with is the draft with these items and no others.
+// with returns the draft with these items instead of its own.
 func (d Draft) with(items []Item) Draft {
 	d.Items = slices.Clone(items)
 	return d
@@ -88,7 +89,7 @@ func (d Draft) Has(k Kind, name string) bool {
 	return slices.ContainsFunc(d.Items, func(i Item) bool { return i.Kind == k && i.Name == name })
 }
 
-// secrets returns names that usually hold secrets. Observed runs do not see them, and a learnt
+// secrets returns names that usually hold secrets. Learning runs do not see them, and a learned
 // policy hides them.
 func secrets() []string {
 	return []string{"**/.env", "**/.env.*", "**/*.pem", "**/*.key", "**/id_rsa", "**/id_ed25519",

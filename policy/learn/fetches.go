@@ -10,11 +10,11 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// manyPaths is how many paths of one host are named; where there are more, all are granted.
+// manyPaths is how many paths of one host are named before all are granted.
 const manyPaths = 8
 
-// requests makes a rule for each host from the observed requests, and lists the refused ones, which
-// a person must grant.
+// requests returns a rule for each host of the observed requests, and a sentence for each refused
+// one, which a person must grant.
 func requests(fetches []Fetch) (items []Item, person []string) {
 	type seen struct {
 		ports          map[uint16]bool
@@ -35,12 +35,12 @@ func requests(fetches []Fetch) (items []Item, person []string) {
 		}
 		h.ports[f.Port] = true
 		if f.Kind == "tunnel" {
-			// The requests inside are observed themselves.
+			// The requests inside are recorded, too.
 			continue
 		}
 		h.count++
 		h.methods[f.Method] = true
-		// An older log has others.
+		// Older logs have paths that are not canonical.
 		if form, err := policy.CanonicalPath(f.Path); err == nil {
 			f.Path = form
 		}
@@ -68,7 +68,7 @@ func requests(fetches []Fetch) (items []Item, person []string) {
 	return items, person
 }
 
-// plainPath reports whether a pattern that reads like the path matches it alone.
+// plainPath reports whether a path, read as a pattern, matches only itself.
 func plainPath(p string) bool {
 	return strings.HasPrefix(p, "/") && len(p) < 256 && !strings.ContainsFunc(p,
 		func(r rune) bool { return !unicode.IsPrint(r) || strings.ContainsRune(`*?[]{}\`, r) })

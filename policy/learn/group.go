@@ -13,34 +13,32 @@ import (
 )
 
 const (
-	// manyBelow is how many directories below one are shown one by one; where there are more, they
-	// become that one.
+	// manyBelow is how many subdirectories of one directory are listed before the directory itself
+	// is mounted.
 	manyBelow = 6
-	// manyBelowWide is the same for directories that hold very different things.
+	// manyBelowWide is manyBelow for wideDirs.
 	manyBelowWide = 24
-	// manyPrograms is how many programs of one directory are named; where there are more, the
-	// directory is.
+	// manyPrograms is how many programs of one directory are named before the directory is.
 	manyPrograms = 16
 	// fewNames is how many file names a comment shows.
 	fewNames = 3
 )
 
-// wideDirs hold very different things, and become a mount as a whole only where much in them is
-// used.
+// wideDirs hold unrelated files, and are mounted as a whole only if much in them is used.
 var wideDirs = []string{"/usr", "/usr/lib", "/usr/share", "/usr/local", "/usr/local/lib", "/lib",
 	"/opt"}
 
-// never are directories that are not mounted as a whole, whatever is used in them.
+// never are directories that are never mounted as a whole.
 var never = []string{"/", "/etc", "/var", "/home", "/root"}
 
-// ownPlaces are of the jail and not of the host.
+// ownPlaces are directories of the jail that do not come from the host.
 var ownPlaces = []string{policy.WorkspaceDir, "/proc", "/dev", "/run"}
 
-// group is a directory, or a file by itself, with its uses.
+// group is the uses of a directory, or of a single file.
 type group struct {
 	path                   string
 	files, programs, execs int
-	// Of a few of the files.
+	// names has the first few file names.
 	names  []string
 	opened int64
 	dir    bool // it was listed
@@ -76,7 +74,7 @@ func times(n int64) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// mountOf returns the mount that a path is in.
+// mountOf returns the innermost mount that contains a path. ok is false if none does.
 func mountOf(mounts []policy.Mount, p string) (m policy.Mount, ok bool) {
 	for _, x := range mounts {
 		if paths.Within(x.Target, p) && (!ok || len(x.Target) > len(m.Target)) {
@@ -86,9 +84,8 @@ func mountOf(mounts []policy.Mount, p string) (m policy.Mount, ok bool) {
 	return m, ok
 }
 
-// places makes mounts for the observed files in the mounts of the learning policy: of directories
-// whose entries may vary, such as libraries, and of single files if the wide mount is one, or in
-// /etc.
+// places returns mounts for the observed files, within the mounts of the learning policy: of their
+// directories, whose entries may vary, and of single files in /etc or with a mount of their own.
 func places(files []File, mounts []policy.Mount) []Item {
 	groups := map[string]*group{}
 	at := func(p string) *group {
@@ -131,7 +128,7 @@ func places(files []File, mounts []policy.Mount) []Item {
 	return out
 }
 
-// isParent reports whether a directory exists only because mounts are below it.
+// isParent reports whether a directory is in no mount, and exists only because of mounts below.
 func isParent(dir string, mounts []policy.Mount) bool {
 	return !slices.ContainsFunc(mounts, func(m policy.Mount) bool {
 		return paths.Within(m.Target, dir)
@@ -152,7 +149,7 @@ func (g *group) add(f File) {
 	}
 }
 
-// take adds the uses of o to g.
+// take adds the uses of another group to g.
 func (g *group) take(o *group) {
 	g.files, g.programs, g.execs, g.opened = g.files+o.files, g.programs+o.programs,
 		g.execs+o.execs, g.opened+o.opened
@@ -163,8 +160,8 @@ func (g *group) take(o *group) {
 	}
 }
 
-// collapse puts directories into one above them: into one that is shown anyway, and into one that
-// has many below it, the deepest first.
+// collapse merges groups into a directory above that is mounted anyway, or that has many of them
+// below it. It starts with the deepest.
 func collapse(groups map[string]*group) {
 	var dirs []string
 	for p := range groups {
@@ -207,15 +204,15 @@ func collapse(groups map[string]*group) {
 	}
 }
 
-// loader reports whether a path is that of a C library's loader, which starts programs and is
-// granted with them.
+// loader reports whether a path is the dynamic loader of a C library, which is granted with the
+// programs that it starts.
 func loader(p string) bool {
 	base := path.Base(p)
 	return strings.HasPrefix(base, "ld-linux") || strings.HasPrefix(base, "ld-musl") ||
 		strings.HasPrefix(base, "ld-2.")
 }
 
-// programs makes items of tools.native of executed files. The workspace and tmpfs mounts are
+// programs returns items of tools.native for the executed files. The workspace and tmpfs mounts are
 // granted as a whole or not at all.
 func programs(files []File, tmpfs []string) []Item {
 	byDir := map[string][]File{}
@@ -257,9 +254,9 @@ func programs(files []File, tmpfs []string) []Item {
 	return out
 }
 
-// narrow replaces a mount of a directory by mounts of the programs in it that were executed, under
-// all the names that names gives them, and of the tool, which may be a link that leads elsewhere.
-// ok is false where something else in the directory was used too, or where there are too many.
+// narrow returns mounts of the executed programs instead of their directory, under all their names,
+// and of the tool, which may be a link. ok is false if other files in the directory were used, or
+// if there are too many.
 func narrow(item Item, tool string, files []File, names map[string][]string) (out []Item, ok bool) {
 	if item.Kind != KindMount || item.Mount.Access&policy.Exec == 0 {
 		return nil, false
@@ -289,7 +286,7 @@ func narrow(item Item, tool string, files []File, names map[string][]string) (ou
 	if used > 0 && path.Dir(tool) == item.Name {
 		single(tool, "the tool, as it was named.")
 	}
-	// Of one that is known by many names the directory is said more shortly.
+	// With many names the directory is shorter.
 	if len(out) > manyPrograms {
 		return nil, false
 	}

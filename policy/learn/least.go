@@ -8,13 +8,13 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// Try runs the tool under a draft and reports whether the run was as it was under the wide policy.
+// Try runs the tool under a draft and reports whether it behaved as under the wide policy.
 type Try func(context.Context, Draft) (same bool, err error)
 
 // maxTrials bounds how often Least runs the tool.
 const maxTrials = 200
 
-// A search tries drafts.
+// A search counts trials and collects the items that are not needed.
 type search struct {
 	ctx     context.Context
 	try     Try
@@ -24,7 +24,7 @@ type search struct {
 
 func (s *search) same(d Draft) (bool, error) {
 	if s.trials >= maxTrials {
-		// Untried items stay.
+		// Items that are not tried stay.
 		return false, nil
 	}
 	s.trials++
@@ -34,15 +34,15 @@ func (s *search) same(d Draft) (bool, error) {
 // Tried is the result of a search for the least draft.
 type Tried struct {
 	Draft Draft
-	// Dropped was observed, or marked as blind, and is not needed.
+	// Dropped are the items that are not needed.
 	Dropped []Item
 	Trials  int
-	// Whole: everything was tried.
+	// Whole is set if every item was tried.
 	Whole bool
 }
 
-// Least takes out of a draft, under which the run is the same, all that the run is the same
-// without. names gives the names by which the programs of a directory are also known.
+// Least removes all items of a draft without which the run stays the same. names has further names
+// of programs, by path.
 func Least(ctx context.Context, d Draft, files []File, names map[string][]string, try Try) (Tried,
 	error) {
 	s := &search{ctx: ctx, try: try}
@@ -66,7 +66,7 @@ func without(d Draft, out []Item) Draft {
 	}))
 }
 
-// blind takes out what nothing observed asks for, by halves: most of it is not needed.
+// blind removes blind items by bisection, since most are not needed.
 func (s *search) blind(d Draft) (Draft, error) {
 	var maybe []Item
 	for _, i := range d.Items {
@@ -98,12 +98,12 @@ func (s *search) halve(d Draft, maybe []Item) (Draft, error) {
 	return s.halve(d, maybe[len(maybe)/2:])
 }
 
-// workspace tries less of it.
+// workspace tries less access to the workspace.
 func (s *search) workspace(d Draft) (Draft, error) {
 	for _, access := range []policy.WorkspaceAccess{policy.WorkspaceNone, policy.WorkspaceRead} {
 		less := d
 		less.Access = access
-		// Nothing hides a secret of the directory itself from a program of the host.
+		// Secrets in the directory itself cannot be hidden from a program of the host.
 		if access >= d.Access || access == policy.WorkspaceRead && d.Native || d.Writes {
 			continue
 		}
@@ -118,7 +118,7 @@ func (s *search) workspace(d Draft) (Draft, error) {
 	return d, nil
 }
 
-// narrow tries single programs in place of the directories that they are in.
+// narrow tries mounts of single programs instead of their directories.
 func (s *search) narrow(d Draft, files []File, names map[string][]string) (Draft, error) {
 	for _, item := range d.Of(KindMount) {
 		single, ok := narrow(item, d.Tool, files, names)
@@ -127,7 +127,7 @@ func (s *search) narrow(d Draft, files []File, names map[string][]string) (Draft
 		}
 		less := without(d, []Item{item})
 		less.Items = slices.Concat(single, less.Items)
-		// And the same programs by those names.
+		// Grant the same programs by those names.
 		for _, i := range single {
 			if !less.Has(KindNative, i.Name) {
 				less.Items = append(less.Items, Item{Kind: KindNative, Name: i.Name, Why: i.Why})
@@ -146,9 +146,8 @@ func (s *search) narrow(d Draft, files []File, names map[string][]string) (Draft
 	return d, nil
 }
 
-// each tries every item that is left once, mounts first: to what is not there nothing else can be
-// needed. Once is enough otherwise: what a run cannot do without, it cannot do without when it has
-// still less.
+// each tries to remove every remaining item once, mounts first, since without a mount nothing in it
+// is needed. Once is enough: what a run needs now, it also needs with fewer grants.
 func (s *search) each(d Draft) (Draft, error) {
 	items := slices.Clone(d.Items)
 	slices.SortStableFunc(items, func(a, b Item) int {
@@ -160,7 +159,7 @@ func (s *search) each(d Draft) (Draft, error) {
 		}
 		less := without(d, []Item{i})
 		same, err := s.same(less)
-		// What a busy host made differ once is no need.
+		// Try again, since a busy host may have caused the difference.
 		if err == nil && !same {
 			same, err = s.same(less)
 		}
@@ -182,7 +181,7 @@ func mountsLast(i Item) int {
 	return 0
 }
 
-// access tries to read where a mount may also be executed from.
+// access tries mounts without the right to execute.
 func (s *search) access(d Draft) (Draft, error) {
 	for n, i := range d.Items {
 		if i.Kind != KindMount || i.Mount.Access != policy.Read|policy.Exec {

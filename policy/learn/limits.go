@@ -7,7 +7,7 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// Peaks are the most of each that the runs used. Sizes are in bytes.
+// Peaks are the highest usage of the runs. Sizes are in bytes.
 type Peaks struct {
 	Wall, CPU      time.Duration
 	Memory, PIDs   int64
@@ -19,7 +19,7 @@ type Peaks struct {
 	FetchRequests  int64
 }
 
-// Max takes the larger of each.
+// Max returns the larger value of each peak.
 func (p Peaks) Max(q Peaks) Peaks {
 	return Peaks{max(p.Wall, q.Wall), max(p.CPU, q.CPU), max(p.Memory, q.Memory),
 		max(p.PIDs, q.PIDs), max(p.Output, q.Output), max(p.Workspace, q.Workspace),
@@ -27,7 +27,7 @@ func (p Peaks) Max(q Peaks) Peaks {
 			q.FetchOut), max(p.FetchRequests, q.FetchRequests)}
 }
 
-// A LimitLine is one limit and what it was made from.
+// A LimitLine is one limit with its evidence.
 type LimitLine struct {
 	Section string `json:"section"` // limits or fetch.limits
 	Name    string `json:"name"`
@@ -40,16 +40,16 @@ func (l LimitLine) field() policy.Field { return policy.FieldOf(l.Section + "." 
 const (
 	mib = 1 << 20
 	kib = 1 << 10
-	// room is how many times its peak a limit is: another input, a colder cache and a busier
-	// machine are to pass.
+	// room is the factor from a peak to its limit, for other inputs, a cold cache and a busy
+	// machine.
 	room = 4
 )
 
-// roundUp goes to the next multiple.
+// roundUp rounds n up to a multiple.
 func roundUp(n, multiple int64) int64 { return (n + multiple - 1) / multiple * multiple }
 
-// Bounds makes limits from peaks: four times the peak, and never so little that the next file of
-// the same kind fails. factor is 1, and more where the run met one of them.
+// Bounds returns limits made from peaks: about four times the peak, with minimums for other files
+// of the same kind. fetches adds fetch limits. factor is 1, or more if a run reached a limit.
 func Bounds(p Peaks, fetches bool, factor int64) []LimitLine {
 	u := policy.Duration
 	line := func(name string, value int64, why string) LimitLine {

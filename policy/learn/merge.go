@@ -9,13 +9,13 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// A Base is a policy file that further runs are merged into. What it grants stays.
+// A Base is a policy file that what is learned is merged into. Its grants stay.
 type Base struct {
 	Text   string
 	Policy policy.Policy
 }
 
-// grants reports whether the base has an item already.
+// grants reports whether the base already grants an item.
 func (b Base) grants(i Item) bool {
 	p := b.Policy
 	switch i.Kind {
@@ -30,7 +30,7 @@ func (b Base) grants(i Item) bool {
 	case KindGroup:
 		return p.Syscalls.Has(i.Name)
 	case KindEnv:
-		// A value that the base gives is its author's choice.
+		// The base's value for a variable stays.
 		name, _, _ := strings.Cut(i.Name, "=")
 		_, ok := p.Env.Set.Values[name]
 		return ok
@@ -47,7 +47,7 @@ func globbed(all policy.Globs, name string) bool {
 	return err == nil && policy.Globs{g}.LessEq(all)
 }
 
-// within reports whether a policy grants each request of a rule.
+// within reports whether a policy grants all requests of a rule.
 func (r Rule) within(p policy.Policy) bool {
 	for _, port := range r.Ports {
 		for _, method := range r.Methods {
@@ -70,15 +70,15 @@ func (r Rule) within(p policy.Policy) bool {
 	return true
 }
 
-// Missing is the part of a draft that the base does not grant.
+// Missing returns the draft with only the items that the base does not grant.
 func (b Base) Missing(d Draft) Draft {
 	d = d.with(slices.DeleteFunc(slices.Clone(d.Items), b.grants))
 	d.Access = max(d.Access, b.Policy.Workspace.Access)
 	return d
 }
 
-// Merged is the base with what a draft grants besides. Every other byte of it stays; an error says
-// what only a person can write.
+// Merged returns the text of the base with the items of a draft added. All other bytes stay. It
+// fails if an item can only be added by hand.
 func (b Base) Merged(d Draft) (string, error) {
 	text := []byte(b.Text)
 	edits, tables := b.edits(d)
@@ -115,7 +115,7 @@ func mergedNote(d Draft) string {
 	return w.out.String()
 }
 
-// edits returns the changes to existing lines, and the tables that are put at the end.
+// edits returns the edits of existing lines, and the tables to append.
 func (b Base) edits(d Draft) (edits []syntax.Edit, tables string) {
 	if d.Access > b.Policy.Workspace.Access {
 		edits = append(edits, syntax.SetKey("workspace", "access", d.Access.String()))

@@ -10,8 +10,8 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// Text is the draft as a policy file, with the evidence of each line beside it. An error is a draft
-// that is no policy.
+// Text returns the draft as a policy file, with the evidence next to each line. It fails if the
+// draft is no valid policy.
 func (d Draft) Text() (string, error) {
 	w := &text{}
 	w.comment(d.Run)
@@ -45,14 +45,14 @@ type text struct{ out strings.Builder }
 
 func (w *text) line(format string, args ...any) { fmt.Fprintf(&w.out, format+"\n", args...) }
 
-// comment writes a comment, in which nothing that a tool chose does more than stand there.
+// comment writes a comment line. Text that a tool chose is escaped.
 func (w *text) comment(s string) {
 	for line := range strings.SplitSeq(s, "\n") {
 		w.line("# %s", plain(line))
 	}
 }
 
-// plain escapes what is no printable text.
+// plain escapes unprintable characters.
 func plain(s string) string {
 	q := strconv.QuoteToGraphic(s)
 	q = strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
@@ -93,8 +93,8 @@ func (w *text) workspace(d Draft) {
 	}
 }
 
-// hides reports whether the workspace's secrets can be hidden: of the directory itself nothing
-// hides a file from a program of the host.
+// hides reports whether secrets in the workspace can be hidden. A program of the host that reads
+// the directory itself sees everything.
 func (d Draft) hides() bool { return !d.Native || d.Access == policy.WorkspaceShadow }
 
 func (w *text) mounts(d Draft) {
@@ -120,12 +120,12 @@ func (w *text) limits(d Draft, section string) {
 	}
 }
 
-// Amount writes a limit as a file has it.
+// Amount returns the value of a limit as files have it.
 func Amount(l LimitLine) string {
 	return syntax.Amount(l.field().Unit, l.Value)
 }
 
-// list writes a key and its items, each on a line of its own with its evidence.
+// list writes a list with each item on its own line, with its evidence.
 func (w *text) list(key string, items []Item) {
 	if len(items) == 0 {
 		w.line("%s = []", key)

@@ -8,31 +8,31 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// Asked is what a run that is to be learnt from may do. It is wide, and still a jail: nothing that
-// it writes is real, nothing of it is a directory of keys, sockets or homes, what looks like a
-// secret in the workspace is not there, and the network is none or the hosts that somebody named.
+// Asked is what a learning run may use. It is wide, but still jailed: its changes are discarded, it
+// sees no directories with keys, sockets or homes and no secrets in the workspace, and it has only
+// the named hosts of the network.
 type Asked struct {
 	Name, About, Run string
 	Native           bool // programs of the host
-	// those of WideMounts that this host has, and those that somebody named
+	// Mounts are those of WideMounts that this host has, and those that the user named.
 	Mounts []policy.Mount
 	Hosts  []HostPort
-	// Names of variables that come with the run.
+	// Given are the names of variables that the run is given.
 	Given       []string
 	NoWorkspace bool
 }
 
-// A HostPort is a host of the network that the runs may reach, or "*" for every public one.
+// A HostPort is a host that the runs may reach, or "*" for every public one.
 type HostPort struct {
 	Host  string   `json:"host"`
 	Ports []uint16 `json:"ports"`
 }
 
-// Home is where a tool finds a home of its own.
+// Home is the home directory of tools in the jail.
 const Home = "/home/tool"
 
-// WideMounts are what a program of the host may be shown to be learnt from. Of /etc there is only
-// what says how programs work, and nothing that says who is on the host or with which keys.
+// WideMounts returns the mounts that a learning run of a host program may have. From /etc they show
+// only settings that programs need, nothing about users or keys.
 func WideMounts() []policy.Mount {
 	var out []policy.Mount
 	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt"} {
@@ -49,10 +49,10 @@ func WideMounts() []policy.Mount {
 	return out
 }
 
-// memoryDirs are the places where a tool may scribble.
+// memoryDirs returns the directories that are tmpfs mounts.
 func memoryDirs() []string { return []string{Home, "/tmp"} }
 
-// wideEnv is the environment of programs of the host.
+// wideEnv returns the environment of programs of the host.
 func wideEnv() []string {
 	return []string{"GOPROXY=off", "GOTELEMETRY=off", "GOTOOLCHAIN=local", "HOME=" + Home,
 		"LANG=C.UTF-8",
@@ -61,7 +61,7 @@ func wideEnv() []string {
 		"npm_config_update_notifier=false"}
 }
 
-// Wide is the policy of a run that is to be learnt from.
+// Wide returns the policy of a learning run.
 func Wide(a Asked) Draft {
 	d := Draft{Name: a.Name, About: a.About, Run: a.Run, Native: a.Native,
 		Access: policy.WorkspaceShadow}
@@ -126,7 +126,7 @@ func environment(a Asked) []Item {
 	return out
 }
 
-// wideLimits are those of a large build.
+// wideLimits returns limits that suffice for a large build.
 func wideLimits(fetches bool) []LimitLine {
 	var out []LimitLine
 	for _, l := range []struct{ section, name, value string }{
@@ -144,7 +144,7 @@ func wideLimits(fetches bool) []LimitLine {
 		line := LimitLine{Section: l.section, Name: l.name, Why: "of a run that is learnt from"}
 		var err error
 		if line.Value, err = line.field().Unit.Parse(l.value); err != nil {
-			// Not a policy; Text says so.
+			// It is no valid limit; Text reports it.
 			line.Value = math.MaxInt64
 		}
 		out = append(out, line)

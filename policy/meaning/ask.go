@@ -14,16 +14,16 @@ import (
 // exec:git, env:HOME, commit:Makefile, limit:memory.
 type Ask struct {
 	Verb, Object string
-	// Any holds the ways in which it may be allowed; a way is allowed if all of its questions are.
+	// Any has the alternatives. One is allowed if all of its questions are, and the Ask if any is.
 	Any [][]policy.Question
-	// Limit is the limit that is asked about, Amount how much of it, 0 where that is not said.
+	// Limit is the name of a limit, and Amount the wanted value, or 0 if none is given.
 	Limit  string
 	Amount int64
 	// Internal is the operator's entry for the host of a connect; "" for a public host.
 	Internal string
 }
 
-// Connects returns the question of a connect, if it is one.
+// Connects returns the Connect of the question. The bool is false if it has none.
 func (a Ask) Connects() (policy.Connect, bool) {
 	for _, way := range a.Any {
 		for _, q := range way {
@@ -35,17 +35,18 @@ func (a Ask) Connects() (policy.Connect, bool) {
 	return policy.Connect{}, false
 }
 
-// Verbs are the words that a question starts with.
+// Verbs returns the verbs of questions.
 func Verbs() []string {
 	return []string{"read", "write", "exec", "connect", "env", "commit", "limit"}
 }
 
 func (a Ask) String() string { return a.Verb + " " + a.Object }
 
-// Commands says in which bundles a command is, for exec with a bare name.
+// Commands returns the bundles that have a command.
 type Commands func(command string) (bundles []string)
 
-// ParseAsk reads VERB:OBJECT, or the verb and the object apart.
+// ParseAsk parses a question from its verb and object. p and commands resolve the bare name of
+// exec.
 func ParseAsk(verb, object string, p policy.Policy, commands Commands) (Ask, error) {
 	a := Ask{Verb: verb, Object: object}
 	if object == "" {
@@ -82,7 +83,7 @@ func ParseAsk(verb, object string, p policy.Policy, commands Commands) (Ask, err
 
 func one(q ...policy.Question) [][]policy.Question { return [][]policy.Question{q} }
 
-// openAsk takes a path that is not absolute for one in the workspace.
+// openAsk returns the questions for a path, which is in the workspace if it is not absolute.
 func openAsk(object string, want policy.Rights) ([][]policy.Question, error) {
 	at := object
 	if !path.IsAbs(at) {
@@ -97,7 +98,7 @@ func openAsk(object string, want policy.Rights) ([][]policy.Question, error) {
 
 const defaultPath = "/usr/local/bin:/usr/bin:/bin"
 
-// execAsk looks for a bare name as a run would: as a command of a bundle, else on the PATH.
+// execAsk looks up a bare name as a run would: as a bundle command, else on the PATH.
 func execAsk(object string, p policy.Policy, commands Commands) ([][]policy.Question, error) {
 	bundle, command, pair := strings.Cut(object, "/")
 	switch {
@@ -139,7 +140,7 @@ func native(at string) []policy.Question {
 	return []policy.Question{policy.Native{Path: at}, policy.Open{Path: at, Want: policy.Exec}}
 }
 
-// connectAsk reads HOST, HOST:PORT, [METHOD] https://HOST[:PORT]/PATH.
+// connectAsk parses HOST, HOST:PORT, or [METHOD] https://HOST[:PORT]/PATH.
 func connectAsk(object string) ([][]policy.Question, error) {
 	method, rest, two := strings.Cut(object, " ")
 	if !two {
@@ -157,7 +158,7 @@ func connectAsk(object string) ([][]policy.Question, error) {
 		}
 		host, requestPath, _ := strings.Cut(after, "/")
 		rest, q.Path = host, "/"+requestPath
-		// What has none is denied in words.
+		// A path without a canonical form is denied with a reason.
 		if form, err := policy.CanonicalPath(q.Path); err == nil {
 			q.Path = form
 		}
@@ -182,7 +183,7 @@ func connectAsk(object string) ([][]policy.Question, error) {
 	return one(q), nil
 }
 
-// limit reads NAME or NAME=AMOUNT.
+// limit parses NAME or NAME=AMOUNT.
 func (a *Ask) limit() error {
 	name, amount, _ := strings.Cut(a.Object, "=")
 	a.Limit = strings.TrimSpace(name)
@@ -198,7 +199,7 @@ func (a *Ask) limit() error {
 	return err
 }
 
-// limitOf returns a limit by its name, which is the key without "limits.".
+// limitOf returns the field of a limit. name is its key without "limits.".
 func limitOf(name string) policy.Field {
 	if fetch, ok := strings.CutPrefix(name, "fetch."); ok {
 		return policy.FieldOf("fetch.limits." + fetch)

@@ -7,29 +7,28 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// maxCells bounds the states in which patterns are run through together. Patterns that need
-// more are told apart by a name for each of them alone, and the answer is marked as not exact.
+// maxCells bounds the states of the product of all patterns. With more states, one name for each
+// pattern is used instead, and the answer is marked as not exact.
 const maxCells = 1 << 14
 
-// A shape says which names are asked about.
+// A shape is the form of the names that are searched.
 type shape uint8
 
 const (
 	shapePath shape = iota // clean absolute paths
 	shapeName              // clean relative paths
-	// request paths: absolute, and a slash may be at the end
+	// request paths, which are absolute and may end with a slash
 	shapeURL
-	// One segment: the name of a variable.
+	// one segment: the name of a variable
 	shapeWord
-	// Two segments: a bundle and a command.
+	// two segments: a bundle and a command
 	shapePair
 )
 
-// A pattern is a glob, or a pattern over names of a workspace, as a machine that reads a
-// name byte by byte.
+// A pattern is a glob, or a pattern of workspace names, as a state machine over bytes.
 type pattern struct {
 	parts []part
-	// Bytes compare without regard to case.
+	// fold makes letters compare without regard to case.
 	fold bool
 }
 
@@ -41,7 +40,7 @@ type part struct {
 
 func globPattern(g policy.Glob) pattern { return pattern{parts: splitParts(g.String())} }
 
-// namePattern is a pattern of workspace.hide or, with fold, of workspace.protect.
+// namePattern returns a pattern of workspace.hide or, with fold, of workspace.protect.
 func namePattern(text string, fold, itself bool) pattern {
 	body := strings.TrimPrefix(text, "/")
 	if !strings.Contains(text, "/") {
@@ -60,7 +59,7 @@ func namePattern(text string, fold, itself bool) pattern {
 	return p
 }
 
-// treePattern stands for a path and all below it.
+// treePattern returns the pattern of a path and everything below it.
 func treePattern(path string) pattern {
 	p := pattern{}
 	for _, x := range strings.Split(path, "/") {
@@ -82,37 +81,38 @@ func splitParts(text string) []part {
 	return out
 }
 
-// at is a place in a pattern: before the byte off of part i, where a star counts as a byte.
-// In a ** off is 0 and stays so until the segment ends.
+// at is a position in a pattern: before the byte off of part i, where a star counts as a byte. In a
+// ** part off stays 0 until the segment ends.
 type at struct{ i, off int }
 
 type machine struct {
 	patterns []pattern
 	form     shape
-	// That are told apart; the last one stands for all others.
+	// the bytes that differ for the patterns; the last one stands for all others
 	bytes []byte
 }
 
-// state is where all patterns are, and what the name so far looks like.
+// state is the positions in all patterns, and the form of the name so far.
 type state struct {
 	places [][]at
 	look   look
 }
 
-// look says what the shape needs to know of the name so far.
+// look is what the shape checks about the name so far.
 type look struct {
 	segments int // begun, up to 3
-	// of a segment of nothing but dots, up to 3; -1 for another
+	// the dots if a segment has only dots, up to 3; -1 if it has other bytes
 	dots  int
 	empty bool
 }
 
-// cells returns a name for each set of patterns that some name matches and no other pattern.
+// cells returns one name for each set of patterns that some name matches exactly. exact is false if
+// there were more than maxCells states.
 func cells(form shape, patterns []pattern) (names []string, exact bool) {
 	return cellsWith(form, patterns, func(string) bool { return true })
 }
 
-// cellsWith is cells, with names that are good where there are some.
+// cellsWith is cells, but prefers names for which good returns true.
 func cellsWith(form shape, patterns []pattern, good func(string) bool) (names []string,
 	exact bool) {
 	m := machine{patterns: patterns, form: form, bytes: alphabet(patterns)}
@@ -155,7 +155,7 @@ func cellsWith(form shape, patterns []pattern, good func(string) bool) (names []
 	return names, true
 }
 
-// examples is one name for each pattern.
+// examples returns names for each pattern alone.
 func examples(form shape, patterns []pattern) []string {
 	var out []string
 	for _, p := range patterns {
@@ -165,7 +165,7 @@ func examples(form shape, patterns []pattern) []string {
 	return out
 }
 
-// alphabet returns the bytes that the patterns name, a slash, and one that none names.
+// alphabet returns a slash, the bytes in the patterns, and one byte that is in none.
 func alphabet(patterns []pattern) []byte {
 	out := []byte{'/'}
 	for _, p := range patterns {
@@ -188,7 +188,7 @@ func alphabet(patterns []pattern) []byte {
 	return out
 }
 
-// begin adds the places at the start of a segment, from part i on.
+// begin adds the positions at the start of a segment, from part i on.
 func (p pattern) begin(to []at, i int) []at {
 	for ; i < len(p.parts); i++ {
 		to = p.put(to, at{i, 0})
@@ -199,7 +199,7 @@ func (p pattern) begin(to []at, i int) []at {
 	return to
 }
 
-// put adds a place, and those behind a star that may stand for nothing.
+// put adds a position, and the one after a star, which may match nothing.
 func (p pattern) put(to []at, a at) []at {
 	if !slices.Contains(to, a) {
 		to = append(to, a)
@@ -254,7 +254,7 @@ func (p pattern) same(a, b byte) bool {
 	return a == b
 }
 
-// done reports whether the whole pattern is matched at one of the places.
+// done reports whether the whole pattern has matched at one of the positions.
 func (p pattern) done(places []at) bool {
 	return slices.ContainsFunc(places, func(a at) bool {
 		if x := p.parts[a.i]; !x.spans && a.off != x.length() {
@@ -332,7 +332,7 @@ func (s state) key() string {
 	return string(out)
 }
 
-// globPatterns are the patterns of lists of globs, each once.
+// globPatterns returns the patterns of all globs, without duplicates.
 func globPatterns(lists ...policy.Globs) []pattern {
 	var out []pattern
 	seen := map[string]bool{}

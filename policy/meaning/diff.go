@@ -15,37 +15,36 @@ const (
 	Narrower = "narrower" // it lost something
 )
 
-// A Change is one way in which a second policy means something else than a first.
+// A Change is one difference of a second policy from a first.
 type Change struct {
 	Way  string `json:"way"` // Wider or Narrower
 	Part string `json:"part"`
-	// What is a sentence's end: after "can newly", or "can no longer".
+	// What is the end of a sentence that begins with "can newly" or "can no longer".
 	What string `json:"what"`
-	// Example is something that only one of the two policies answers with yes, "" where a
-	// limit or a list speaks for itself.
+	// Example is something that only one of the two policies allows; "" for a limit or list.
 	Example string `json:"example,omitempty"`
-	// That gives it, or takes it away.
+	// Rule is the rule that grants or denies it.
 	Rule string `json:"rule,omitempty"`
-	// Of whose section it is, "" for every tool.
+	// Tool is the pattern of the tool section; "" for every tool.
 	Tool string `json:"tool,omitempty"`
-	// Question is what Example asks.
+	// Question is the question about Example.
 	Question policy.Question `json:"-"`
 }
 
-// A Difference is all that a second policy means otherwise than a first.
+// A Difference is everything in which a second policy differs from a first.
 type Difference struct {
 	Changes []Change `json:"changes"`
-	// Exact is unset where the patterns are too many to be run through together, so that
-	// something may have been overlooked.
+	// Exact is false if there were too many patterns for an exact comparison, so that a change may
+	// be missing.
 	Exact bool `json:"exact"`
 }
 
-// Has reports whether something changed in one way.
+// Has reports whether there is a change in the given way.
 func (d Difference) Has(way string) bool {
 	return slices.ContainsFunc(d.Changes, func(c Change) bool { return c.Way == way })
 }
 
-// differ compares two policies and gathers what changed.
+// differ compares two policies and collects the changes.
 type differ struct {
 	a, b   policy.Policy
 	ea, eb policy.Effective
@@ -54,8 +53,7 @@ type differ struct {
 	tool   string
 }
 
-// DiffLayers says what b means otherwise than a, with their sections of single tools. Both must
-// pass Check.
+// DiffLayers returns in what b differs from a, with their sections for tools. Both must pass Check.
 func DiffLayers(a, b policy.Layer) (Difference, error) {
 	d := &differ{seen: map[string]bool{}, out: Difference{Exact: true, Changes: []Change{}}}
 	if err := d.compare(a.Policy, b.Policy); err != nil {
@@ -78,7 +76,7 @@ func DiffLayers(a, b policy.Layer) (Difference, error) {
 	return d.out, nil
 }
 
-// toolNames returns a tool for each way in which the sections apply.
+// toolNames returns a tool for each combination of sections that applies to some tool.
 func (d *differ) toolNames(layers ...policy.Layer) []string {
 	var globs policy.Globs
 	for _, l := range layers {
@@ -101,7 +99,7 @@ func (d *differ) cells(form shape, patterns []pattern) []string {
 	return d.cellsWith(form, patterns, func(string) bool { return true })
 }
 
-// cellsWith is cells, with names that are good where there are some.
+// cellsWith calls cellsWith and clears Exact if the result is not exact.
 func (d *differ) cellsWith(form shape, patterns []pattern, good func(string) bool) []string {
 	if len(patterns) == 0 {
 		patterns = []pattern{globPattern(policy.MustGlob("**"))}
@@ -133,7 +131,7 @@ func (d *differ) compare(a, b policy.Policy) (err error) {
 	return nil
 }
 
-// add notes a change once: for each way, part, sentence and rule with one example.
+// add records a change. Only the first example of each way, part, sentence and rule is kept.
 func (d *differ) add(way, part, what, rule string, q policy.Question) {
 	key := strings.Join([]string{way, part, what, rule}, "\x00")
 	if d.seen[key] {
@@ -147,7 +145,7 @@ func (d *differ) add(way, part, what, rule string, q policy.Question) {
 	d.out.Changes = append(d.out.Changes, c)
 }
 
-// ask compares what the two policies answer, and returns both answers.
+// ask compares the answers of the two policies, records a change, and returns both answers.
 func (d *differ) ask(part, what string, q policy.Question) (x, y policy.Decision) {
 	x, y = d.ea.Decide(q), d.eb.Decide(q)
 	switch a, b := level(x), level(y); {
@@ -159,7 +157,7 @@ func (d *differ) ask(part, what string, q policy.Question) (x, y policy.Decision
 	return x, y
 }
 
-// level orders answers: no, only what is named, after a yes, yes.
+// level orders answers: refused, allowed if named, allowed after an approval, allowed.
 func level(d policy.Decision) int {
 	switch {
 	case d.Allowed:
@@ -182,7 +180,7 @@ func asked(d policy.Decision) string {
 	return ""
 }
 
-// lost says what took something away: the rule that denies, or that the one that gave it is gone.
+// lost returns why a right was lost: the denying rule, or the granting rule that is gone.
 func lost(before, after policy.Decision) string {
 	for _, taker := range []string{"workspace.", "fetch.deny", "protected", "syscalls."} {
 		if strings.HasPrefix(after.Rule, taker) {
@@ -198,8 +196,7 @@ func (d *differ) workspace() {
 	if !slices.Equal(a.Protect, b.Protect) {
 		patterns = append(patterns, namePatterns(true, a.Protect, b.Protect)...)
 	}
-	// What is held back in any case needs no pattern of a policy's own, and would hide what one
-	// does.
+	// Built-in protected names need no pattern, and would hide the effect of a policy's own ones.
 	for _, name := range d.cellsWith(shapeName, patterns, func(name string) bool {
 		_, held := policy.Protected(name)
 		return !held
@@ -226,7 +223,7 @@ func namePatterns(fold bool, lists ...[]string) []pattern {
 	return out
 }
 
-// files compares what is seen outside the workspace, and what of it may run.
+// files compares which paths outside of the workspace are visible, and which may run.
 func (d *differ) files() {
 	patterns := globPatterns(d.a.Tools.Native, d.b.Tools.Native)
 	seen := map[string]bool{policy.WorkspaceDir: true}
@@ -250,7 +247,7 @@ func (d *differ) files() {
 	}
 }
 
-// shows compares which files of the host are seen at a path that both show.
+// shows compares which files of the host are visible at a path in both.
 func (d *differ) shows(path string) {
 	before, after := sources(d.a.Mounts, path), sources(d.b.Mounts, path)
 	q := policy.Open{Path: path, Want: policy.Read}
@@ -266,10 +263,11 @@ func (d *differ) shows(path string) {
 	}
 }
 
-// anyCache is the source of a cache of any name. That of one by name has the name after it.
+// anyCache is the source of a cache of any name. For a named cache the name is appended.
 const anyCache = "cache "
 
-// seenIn reports whether a file, all below a directory, or a cache is among what is seen.
+// seenIn reports whether seen has a file of the host, its directory with everything below, or a
+// cache.
 func seenIn(seen map[string]string, host string) bool {
 	if _, ok := seen[host]; ok {
 		return true
@@ -287,7 +285,8 @@ func seenIn(seen map[string]string, host string) bool {
 	return false
 }
 
-// sources are what of the host is seen at a path, each with what it is called.
+// sources returns the files of the host and the caches that are visible at a path, with their
+// descriptions.
 func sources(mounts policy.Mounts, path string) map[string]string {
 	out := map[string]string{}
 	for _, m := range mounts {
@@ -374,7 +373,7 @@ func (d *differ) outer() {
 
 func (d *differ) approve() {
 	for _, action := range policy.ApproveActions() {
-		// Where one of them does not grant the action at all, the part that does says so.
+		// If one of them does not grant the action, that difference is already recorded.
 		if !d.a.GrantsAction(action) || !d.b.GrantsAction(action) {
 			continue
 		}
@@ -383,8 +382,8 @@ func (d *differ) approve() {
 	}
 }
 
-// approvals says which rules for an action are in a and that b does not cover: more is done without
-// an approval under b.
+// approvals records the rules for an action in a that b does not cover. more is set if b does more
+// without an approval.
 func (d *differ) approvals(action string, a, b policy.Approve, more bool) {
 	what := map[policy.ApproveMode]string{policy.ApproveNever: "at all",
 		policy.ApproveAsk: "without an approval"}
@@ -414,7 +413,7 @@ func (d *differ) env() {
 	d.constants()
 }
 
-// constants compares the variables that the policies set themselves.
+// constants compares the variables that the policies set.
 func (d *differ) constants() {
 	x, y := d.a.Env.Set, d.b.Env.Set
 	if x.Any != y.Any {
@@ -431,7 +430,7 @@ func (d *differ) constants() {
 			}
 		}
 	}
-	// The order of a map is random.
+	// The order of map iteration is random.
 	slices.SortStableFunc(d.out.Changes, func(a, b Change) int {
 		if a.Rule != "env.set" || b.Rule != "env.set" {
 			return 0

@@ -9,14 +9,14 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// fetch compares what is answered to one request for each way in which the rules of both
-// policies can match one: a host, a port, a method and a path.
+// fetch compares the answers to one request for each combination of rules that can match: a host,
+// port, method and path.
 func (d *differ) fetch() {
 	hosts := d.hosts()
 	seen := map[string]bool{}
 	for _, host := range hosts {
 		a, b := rulesFor(d.a.Fetch, host), rulesFor(d.b.Fetch, host)
-		// Hosts to which the same rules apply are one.
+		// Hosts to which the same rules apply are asked about once.
 		key := fmt.Sprint(a.Allow, a.Deny, "|", b.Allow, b.Deny)
 		if len(a.Allow)+len(b.Allow) == 0 || seen[key] {
 			continue
@@ -102,7 +102,7 @@ func (d *differ) requests(host string, a, b policy.Fetch) {
 	}
 }
 
-// portCells is a port for each set of ranges that one lies in.
+// portCells returns a port for each set of ranges that has some port in common.
 func portCells(ports policy.Ports) []uint16 {
 	var out []uint16
 	add := func(p uint16) {
@@ -112,7 +112,7 @@ func portCells(ports policy.Ports) []uint16 {
 	}
 	for _, r := range ports {
 		add(r.Low)
-		// Of 65535 that is 0, which is none.
+		// For 65535 this is 0, which is no port.
 		add(r.High + 1)
 	}
 	add(1)
@@ -162,7 +162,7 @@ func (d *differ) request(q policy.Connect) {
 	d.bounds(q, *x.Fetch, *y.Fetch)
 }
 
-// bounds compares what two rules that grant the same request bound.
+// bounds compares the bounds of two rules that grant the same request.
 func (d *differ) bounds(q policy.Connect, x, y policy.FetchRule) {
 	for _, b := range policy.FetchBoundFields() {
 		if m, n := unbounded(*b.At(&x.Bounds)), unbounded(*b.At(&y.Bounds)); m != n {

@@ -10,24 +10,24 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// An Expectation is a line of a test file beside a profile.
+// An Expectation is a line of a test file for a profile.
 type Expectation struct {
 	Line int
 	Text string
-	// Want is allow, deny or ask with a question, run with a command, or file.
+	// Want is allow, deny or ask for a question, run for a command, or file.
 	Want         string
 	Verb, Object string
 	Command      []string // of run
 	Outcome      Outcome
-	// Of file: a name in the workspace of the runs.
+	// File is the name of a file in the workspace of the runs.
 	File    string
 	Content string
 }
 
-// An Outcome is how a run is expected to end.
+// An Outcome is the expected end of a run.
 type Outcome struct {
 	Exit int
-	// By policy, before it started.
+	// Refused is set if the policy refuses the run before its start.
 	Refused bool
 	Limit   string // that ends it
 }
@@ -42,17 +42,16 @@ func (o Outcome) String() string {
 	return "exit " + strconv.Itoa(o.Exit)
 }
 
-// Expectations are a whole file.
+// Expectations are the content of a test file.
 type Expectations struct {
-	// That it is about: the name of a profile, "" for the file beside it.
+	// Policy is the profile that is tested; "" for the file of the same name.
 	Policy string
 	Lines  []Expectation
 }
 
 const maxExpectations = 10000
 
-// ParseExpectations reads a test file. The error is of type syntax.Errors, and has all that is
-// wrong.
+// ParseExpectations parses a test file. The error has the type syntax.Errors and holds all errors.
 func ParseExpectations(source string, text []byte) (Expectations, error) {
 	var out Expectations
 	var errs syntax.Errors
@@ -148,8 +147,8 @@ func outcome(words []string) (o Outcome, err error) {
 	return o, fmt.Errorf("after => stands exit N, refused, or limit NAME")
 }
 
-// splitWords splits a line at blanks. Quotes keep blanks: '…' as it is, "…" with \n, \t, \" and \\.
-// A # at the start of a word starts a comment.
+// splitWords splits a line at blanks. Quotes keep blanks: '…' is literal, "…" has \n, \t, \" and
+// \\. A # at the start of a word begins a comment.
 func splitWords(line string) ([]string, error) {
 	var out []string
 	var w strings.Builder
@@ -194,7 +193,7 @@ func splitWords(line string) ([]string, error) {
 	return out, nil
 }
 
-// A Finding is how a policy does with one expectation.
+// A Finding is the result of one expectation.
 type Finding struct {
 	Line int    `json:"line"`
 	Text string `json:"text"`
@@ -202,7 +201,7 @@ type Finding struct {
 	Got  string `json:"got"` // what is, and why
 }
 
-// Judge decides an expectation that needs no kernel: allow, deny and ask.
+// Judge tests an expectation that needs no run: allow, deny or ask.
 func (e Expectation) Judge(eff policy.Effective, commands Commands) (Finding, error) {
 	f := Finding{Line: e.Line, Text: e.Text}
 	a, err := ParseAsk(e.Verb, e.Object, eff.Policy(), commands)

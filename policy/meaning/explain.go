@@ -11,34 +11,34 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// An Origin is a rule of a layer.
+// An Origin is a layer and its rule.
 type Origin struct {
 	Layer string           `json:"layer"`
 	Rule  string           `json:"rule"`
 	At    *syntax.Position `json:"at,omitempty"`
 }
 
-// An Item is one thing that a run may do, or one bound on it, with where it comes from.
+// An Item is one right or bound of a run, with its origin.
 type Item struct {
 	Key   string `json:"key"`   // of the policy file
 	Value string `json:"value"` // what is in force
-	// Given is the rule that it comes from; Narrowed are those of other layers that took
-	// something of that rule away.
+	// Given is the rule that grants it; Narrowed are the rules of other layers that restrict that
+	// rule.
 	Given    *Origin  `json:"given,omitempty"`
 	Narrowed []Origin `json:"narrowed,omitempty"`
 }
 
-// An Explanation is the effective policy of a run with its origins.
+// An Explanation is the effective policy of a run with the origin of each item.
 type Explanation struct {
 	Digest string   `json:"digest"`
 	Layers []string `json:"layers"`
 	Items  []Item   `json:"items"`
-	// Lost are rules of the profile of which nothing, or not all, is left.
+	// Lost are the rules of the profile that are not, or not fully, in force.
 	Lost     []Item   `json:"lost,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Explain says of each item of the effective policy which layers gave and narrowed it.
+// Explain returns which layers grant and narrow each item of the effective policy.
 func Explain(sources []Source) (Explanation, error) {
 	eff, err := resolveAll(sources)
 	if err != nil {
@@ -51,7 +51,7 @@ func Explain(sources []Source) (Explanation, error) {
 		x.out.Layers = append(x.out.Layers, s.Layer.Name+" ("+s.Layer.Source+")")
 	}
 	x.section(p, "workspace")
-	// What every layer leaves at the top comes from the profile all the same.
+	// A value that no layer narrows is attributed to the profile.
 	for i := range x.out.Items {
 		x.fillProfile(&x.out.Items[i])
 	}
@@ -107,7 +107,7 @@ func (x *explainer) section(p policy.Policy, name string) {
 	}
 }
 
-// A word is an item that is a text alone.
+// A word is an item that is only a text.
 type word string
 
 func (w word) String() string { return string(w) }
@@ -133,8 +133,8 @@ type explainer struct {
 	out     Explanation
 }
 
-// explainList finds for each item in force the rules that cover it, and for each rule of the
-// profile what covers it no more.
+// explainList finds the rules that cover each item in force, and the rules of the profile that are
+// no longer covered.
 func explainList[T fmt.Stringer](x *explainer, key string, p policy.Policy,
 	of func(policy.Policy) []T, below func(a, b T) bool) {
 	top := map[string]bool{}
@@ -214,7 +214,7 @@ func (s Source) itemAt(key, item string) *syntax.Position {
 	return nil
 }
 
-// scalar adds an item that each layer has one value of, the least of which is in force.
+// scalar adds an item for which each layer has one value, of which the least is in force.
 func (x *explainer) scalar(key string, p policy.Policy, of func(policy.Policy) string) {
 	value, top := of(p), of(policy.Top())
 	item := Item{Key: key, Value: value}

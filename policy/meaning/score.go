@@ -9,7 +9,7 @@ import (
 	"github.com/jail-sandbox/jail/policy/paths"
 )
 
-// A Part is what one kind of exposure adds to a score.
+// A Part is the contribution of one kind of exposure to a score.
 type Part struct {
 	Name   string   `json:"name"`
 	Points int      `json:"points"`
@@ -17,16 +17,16 @@ type Part struct {
 	Why    []string `json:"why"`
 }
 
-// A Score says how much of a host a policy leaves open to a tool, from 0 for nothing to 100.
+// A Score is how much of a host a policy exposes to a tool, from 0 (nothing) to 100.
 type Score struct {
 	Points int    `json:"points"`
 	Parts  []Part `json:"parts"`
 }
 
-// Calls is how many system calls the filters of a run let through, and how many a kernel has.
+// Calls are the number of system calls that a run's filters allow, and of all in the kernel.
 type Calls struct{ Reachable, All int }
 
-// Measure scores a policy. The formula is in docs/policy.md, and a test holds the two together.
+// Measure returns the score of a policy, by the formula in docs/policy.md.
 func Measure(p policy.Policy, calls Calls) Score {
 	p = p.Normal()
 	var s Score

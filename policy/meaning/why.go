@@ -9,14 +9,14 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// A Source is a layer of a run with the file that it was read from. The file is nil for the flags
-// of a run, and for the ceiling of a host that has none.
+// A Source is a layer of a run with its file. File is nil for the flags of a run, and for a host
+// without a ceiling.
 type Source struct {
 	Layer policy.Layer
 	File  *syntax.File
 }
 
-// A Verdict is what one layer answers by itself.
+// A Verdict is the answer of one layer alone.
 type Verdict struct {
 	Layer   string           `json:"layer"`
 	Source  string           `json:"source"`
@@ -27,44 +27,44 @@ type Verdict struct {
 	Value   string           `json:"value,omitempty"`
 }
 
-// An Answer says whether something is allowed, by which layer and rule, and what would turn it.
+// An Answer is whether something is allowed, by which layer and rule, and what would change it.
 type Answer struct {
 	Question string `json:"question"`
 	Allowed  bool   `json:"allowed"`
-	// Not yet: somebody has to say yes.
+	// Ask is set if it needs an approval.
 	Ask bool `json:"ask,omitempty"`
-	// Layer, Rule and At are those that decided.
+	// Layer, Rule and At are the layer, rule and position that decided.
 	Layer  string           `json:"layer"`
 	Rule   string           `json:"rule"`
 	At     *syntax.Position `json:"at,omitempty"`
 	Value  string           `json:"value,omitempty"` // of a limit
 	Layers []Verdict        `json:"layers"`
-	// Change is the least that would turn the answer, one step for each layer that has to.
+	// Change is the smallest change of the answer: a step for each layer that must change.
 	Change []Step `json:"change,omitempty"`
-	// Internal is the operator's entry that the host of a connect is inside the network by.
+	// Internal is the operator's entry that makes the host of a connect internal; "" for none.
 	Internal string `json:"internal,omitempty"`
 }
 
 // A Step is a change to one layer.
 type Step struct {
 	Layer string `json:"layer"`
-	// "" where it is no file that changes
+	// File is the file to change; "" if the layer has none.
 	File  string           `json:"file,omitempty"`
 	What  string           `json:"what"` // a sentence
 	Lines []string         `json:"lines,omitempty"`
 	At    *syntax.Position `json:"at,omitempty"`
-	// Verified is set where the change was tried and does turn this layer's answer.
+	// Verified is set if the change was tried and changes the layer's answer.
 	Verified bool        `json:"verified"`
 	edit     syntax.Edit // what was tried
 }
 
-// Edit returns the change as one of the file's text, ok is false where it is none.
+// Edit returns the change as an edit of the file's text. ok is false if there is none.
 func (s Step) Edit() (e syntax.Edit, ok bool) { return s.edit, s.edit.Key != "" }
 
 // commandLine is the source of the layer of a run's flags.
 const commandLine = "command line"
 
-// Why answers a question about a run.
+// Why returns the answer to a question about a run with these layers.
 func Why(a Ask, sources []Source) (Answer, error) {
 	eff, err := resolveAll(sources)
 	if err != nil {
@@ -85,7 +85,8 @@ func Why(a Ask, sources []Source) (Answer, error) {
 			v.Allowed, v.Rule, own = false, d.Rule, d
 		}
 		out.Layers = append(out.Layers, v)
-		// What every layer allows, the profile gives: the others only let it through.
+		// If all layers allow it, the profile's rule is named, since the others only let it
+		// through.
 		if v.Layer == d.Layer || d.Allowed && s.isProfile() {
 			out.Layer, out.Rule, out.At = v.Layer, v.Rule, v.At
 		}
@@ -94,14 +95,14 @@ func Why(a Ask, sources []Source) (Answer, error) {
 			out.Change = append(out.Change, turn(q, s, own, v))
 		}
 	}
-	// One change is enough to refuse what all layers allow.
+	// If all layers allow it, one change is enough to refuse it.
 	if d.Allowed && len(out.Change) > 1 {
 		out.Change = out.Change[len(out.Change)-1:]
 	}
 	return out, nil
 }
 
-// unnamed returns the layer that grants an internal host by the host * alone.
+// unnamed returns the layer that grants an internal host only by the host *.
 func unnamed(a Ask, q policy.Question, d policy.Decision, eff policy.Effective) (policy.Layer,
 	bool) {
 	connect, ok := q.(policy.Connect)
@@ -119,9 +120,8 @@ func resolveAll(sources []Source) (policy.Effective, error) {
 	return policy.Resolve(layers...)
 }
 
-// decide answers a question by the first of its ways that is allowed, and returns the question that
-// the answer is about. If no way is allowed, that is the way of the bundle that has the command
-// that counts, else the last.
+// decide returns the first allowed alternative of a question, and its decision. If none is allowed,
+// it returns the one about a bundle's command, else the last.
 func decide(a Ask, eff policy.Effective) (q policy.Question, d policy.Decision) {
 	for _, way := range a.Any {
 		x, answer := decideWay(way, eff)
@@ -135,7 +135,7 @@ func decide(a Ask, eff policy.Effective) (q policy.Question, d policy.Decision) 
 	return q, d
 }
 
-// decideWay answers with the first of a way's questions that is refused, else with the first.
+// decideWay returns the first question of a way that is refused, else the first question.
 func decideWay(way []policy.Question, eff policy.Effective) (policy.Question, policy.Decision) {
 	for _, q := range way {
 		if d := eff.Decide(q); !d.Allowed {
@@ -158,7 +158,7 @@ func verdict(q policy.Question, s Source) (Verdict, policy.Decision) {
 	return v, d
 }
 
-// place finds where a rule is said, by the words of a Decision.
+// place returns the position of a rule, as a Decision names it, in the file, or nil.
 func (s Source) place(rule string) *syntax.Position {
 	if s.File == nil {
 		return nil
@@ -174,7 +174,7 @@ func (s Source) place(rule string) *syntax.Position {
 	return nil
 }
 
-// prefixes are those of the keys of a layer: of the section of a tool, or none.
+// prefixes returns the prefixes of the layer's keys: the tool section's, or "".
 func (s Source) prefixes() []string {
 	if _, section, ok := strings.Cut(s.Layer.Name, ", tool "); ok {
 		return []string{"tool." + section + "."}
@@ -182,7 +182,7 @@ func (s Source) prefixes() []string {
 	return []string{""}
 }
 
-// firstQuoted cuts a rule that names several items after the first.
+// firstQuoted returns a rule up to its first quoted item.
 func firstQuoted(rule string) string {
 	i := strings.IndexByte(rule, '"')
 	if i < 0 {
@@ -195,7 +195,7 @@ func firstQuoted(rule string) string {
 	return rule[:i] + quoted
 }
 
-// turn is the least change to one layer that gives the other answer.
+// turn returns the smallest change to one layer that reverses its answer.
 func turn(q policy.Question, s Source, d policy.Decision, v Verdict) Step {
 	step := Step{Layer: s.Layer.Name, At: v.At}
 	if s.File == nil {
@@ -218,7 +218,7 @@ func turn(q policy.Question, s Source, d policy.Decision, v Verdict) Step {
 	}
 	if step.edit.Key != "" {
 		if step.File != s.File.Source && !step.edit.Table {
-			// One's own word comes before what is included.
+			// An edit of the file itself takes precedence over included files.
 			step.File = s.File.Source
 		}
 		step.Lines = step.edit.Lines()
@@ -227,7 +227,7 @@ func turn(q policy.Question, s Source, d policy.Decision, v Verdict) Step {
 	return step
 }
 
-// tried reports whether an edit turns the answer of its layer.
+// tried reports whether an edit reverses the answer of its layer.
 func tried(q policy.Question, s Source, e syntax.Edit, allowed bool) bool {
 	after, err := e.ApplyTo(s.Layer.Policy)
 	if err != nil {
@@ -261,7 +261,7 @@ func refuseEdit(q policy.Question) syntax.Edit {
 	return syntax.Edit{}
 }
 
-// allowEdit is the least that makes a profile grant something, and says so.
+// allowEdit returns the smallest edit that makes a profile grant something, and its description.
 func allowEdit(q policy.Question, d policy.Decision, p policy.Policy) (syntax.Edit, string) {
 	const add = "to allow it, add"
 	switch q := q.(type) {
@@ -356,7 +356,7 @@ func whyLimit(a Ask, sources []Source, eff policy.Effective) Answer {
 	return out
 }
 
-// Text shows an answer to a person.
+// Text returns the answer as text for a person.
 func (a Answer) Text() string {
 	var b strings.Builder
 	word := map[bool]string{true: "yes", false: "no"}
@@ -401,7 +401,7 @@ func atText(at *syntax.Position) string {
 	return " (" + at.File + ":" + strconv.Itoa(at.Line) + ")"
 }
 
-// ShellWord returns a text as one word of a POSIX shell.
+// ShellWord returns text quoted as one word for a POSIX shell.
 func ShellWord(text string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||

@@ -1,6 +1,5 @@
-// Package paths says which of two clean paths contains the other, and which paths of a host no
-// proposal should show. It compares names only: links and mounts are the business of who opens the
-// paths.
+// Package paths tells which of two clean paths contains the other, and which paths of a host no
+// proposal should show. It compares names only; links and mounts are not resolved.
 package paths
 
 import (
@@ -14,9 +13,9 @@ func Within(dir, path string) bool {
 	return ok
 }
 
-// Rel returns where path lies below dir: "" for dir itself. ok is false for a path elsewhere. Both
-// are clean, and both absolute or both relative to the same directory. "/" and "" contain every
-// absolute path.
+// Rel returns the path of path relative to dir: "" for dir itself. ok is false if it is not below
+// dir. Both are clean, and both absolute or both relative to the same directory. "/" and "" contain
+// every absolute path.
 func Rel(dir, path string) (rel string, ok bool) {
 	if path == dir {
 		return "", true
@@ -32,7 +31,7 @@ func Join(dir, rel string) string {
 	return strings.TrimSuffix(dir, "/") + "/" + rel
 }
 
-// secrets are files and directories of a home that hold keys or personal data, or name what runs.
+// secrets are paths in a home that hold keys or personal data, or determine what runs.
 var secrets = []string{".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".npmrc",
 	".pypirc", ".git-credentials", ".config/gcloud", ".config/gh", ".config/git", ".config/op",
 	".config/rclone", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware",
@@ -50,8 +49,8 @@ func Secrets(home string) []string {
 	return all
 }
 
-// OfSystem returns which directory of the host's configuration or state holds path, "" for none.
-// No toolchain is there, unless it is the home of an account: see [MayHoldHome].
+// OfSystem returns the directory of the host's configuration or state that contains path, or "". No
+// toolchain is there, except in homes of accounts: see [MayHoldHome].
 func OfSystem(path string) string {
 	for _, dir := range []string{"/etc", "/proc", "/sys", "/dev", "/run", "/var", "/root", "/boot"} {
 		if Within(dir, path) {
@@ -61,5 +60,5 @@ func OfSystem(path string) string {
 	return ""
 }
 
-// MayHoldHome reports whether accounts may have their homes in a directory that OfSystem returns.
+// MayHoldHome reports whether homes of accounts may be in a directory that OfSystem returned.
 func MayHoldHome(dir string) bool { return slices.Contains([]string{"/root", "/run", "/var"}, dir) }

@@ -1,23 +1,23 @@
-// Package secret lists what kinds of tokens and keys look like. A review of changes and the redaction
-// of messages look for the same kinds.
+// Package secret lists the forms of tokens and keys. Reviews of changes and the redaction of
+// messages search for them.
 package secret
 
-// A Form is what one kind of secret looks like: a prefix that little else has, and what follows.
+// A Form is the form of one kind of secret: a rare prefix, and the characters after it.
 type Form struct {
-	// What names the kind: "a token of GitHub".
+	// What is the name of the kind, as in "a token of GitHub".
 	What, Prefix string
-	// Whole is how many characters follow the prefix of a whole secret at least. Part is how many make
-	// a word suspicious that may have been cut. A form with a Part alone is redacted only: a review
-	// searches whole files for each form that it looks for.
+	// Whole is the least number of characters after the prefix of a whole secret. Part is the
+	// number from which a word that may have been cut is suspicious. A form with Part alone is only
+	// redacted, since a review searches whole files for each form.
 	Whole, Part int
-	// More are the characters that follow beside letters and digits.
+	// More are the characters that may follow besides letters and digits.
 	More string
 }
 
 // privateKey is the kind of private keys, whose prefix is a line.
 const privateKey = "a private key"
 
-// Forms are the kinds that are known.
+// Forms are the known kinds.
 var Forms = []Form{
 	{privateKey, "-----BEGIN RSA PRIVATE KEY-----", 0, 0, ""},
 	{privateKey, "-----BEGIN PRIVATE KEY-----", 0, 0, ""},

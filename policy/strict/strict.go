@@ -1,4 +1,4 @@
-// Package strict reads JSON that others have written and that can have one meaning only.
+// Package strict reads JSON from others so that it can have only one meaning.
 package strict
 
 import (
@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// JSON reads a text into the value that to points to by the rules of encoding/json. It returns an
-// error for a key that to has no field for or that Names refuses, and for anything behind the value.
+// JSON decodes a text into to, by the rules of encoding/json. It returns an error for an unknown
+// key, for a key that Names refuses, and ErrMore for data after the value.
 func JSON(text []byte, to any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -26,29 +26,29 @@ func JSON(text []byte, to any) error {
 	return Names(text, to)
 }
 
-// ErrMore is the error for a text of more than one value.
+// ErrMore is returned by JSON for data after the value.
 var ErrMore = errors.New("something follows the JSON value")
 
-// Keys returns an error if an object in a text has a key twice: of two equal keys encoding/json takes
-// the last, and other readers take the first. The text is JSON already.
+// Keys returns an error if an object in a text has a key twice: encoding/json takes the last, and
+// other readers the first. The text must be valid JSON.
 func Keys(text []byte) error {
 	return check(text, nil, true)
 }
 
-// Names returns an error if an object that is read into a struct in to has a key that is not, letter
-// for letter, the name of a field: encoding/json takes "Limits" for "limits". A key twice is an error
-// as in Keys, but not within a value that to keeps as text. The text is JSON that fits to.
+// Names returns an error if a key of an object that is decoded into a struct in to differs from the
+// field's name in case: encoding/json takes "Limits" for "limits". Duplicate keys are errors as in
+// Keys, except in a value that to keeps as text. The text must be valid JSON for to.
 func Names(text []byte, to any) error { return check(text, reflect.TypeOf(to), false) }
 
 func check(text []byte, t reflect.Type, raw bool) error {
 	d := json.NewDecoder(bytes.NewReader(text))
-	// JSON does not bound a number, and a float64 does.
+	// A number may be too large for a float64.
 	d.UseNumber()
 	return checkValue(d, t, raw)
 }
 
-// checkValue checks the keys in the next value, which is read into a t; nil is any type. raw says that
-// the keys within a value of any type are checked, too.
+// checkValue checks the keys in the next value, which is decoded into a t; nil is any type. raw is
+// set to check the keys within values of any type, too.
 func checkValue(d *json.Decoder, t reflect.Type, raw bool) error {
 	fields, elem := inside(t)
 	if fields == nil && elem == nil && !raw {
@@ -87,8 +87,8 @@ func checkValue(d *json.Decoder, t reflect.Type, raw bool) error {
 	return err
 }
 
-// inside returns what encoding/json reads the members of a value of type t into: the fields of a
-// struct by their names, or the element of a list or map. Both are nil for a type that reads itself.
+// inside returns the types that the members of a value of type t are decoded into: the fields of a
+// struct by name, or the element of a list or map. Both are nil for a type with its own decoder.
 func inside(t reflect.Type) (fields map[string]reflect.Type, elem reflect.Type) {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -107,7 +107,8 @@ func inside(t reflect.Type) (fields map[string]reflect.Type, elem reflect.Type) 
 	return nil, nil
 }
 
-// addFields adds the fields of a struct, those of embedded structs first: an outer field hides them.
+// addFields adds the fields of a struct. It adds those of embedded structs first, since outer
+// fields hide them.
 func addFields(t reflect.Type, to map[string]reflect.Type) {
 	own := map[string]reflect.Type{}
 	for f := range t.Fields() {

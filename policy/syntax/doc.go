@@ -1,12 +1,11 @@
-// Package syntax reads and writes policies as TOML, strictly, so that a policy means
-// what its author meant or is refused.
+// Package syntax reads and writes policies as TOML, strictly, so that a policy means what its
+// author meant or is refused.
 //
-// There is one shape for a ceiling, a profile and a request. What differs is a key that
-// is left out: in a ceiling and in a request it narrows nothing, in a profile it grants
-// nothing. A profile must say all its limits, itself or by what it includes.
+// Ceilings, profiles and requests have the same keys. They differ in what a missing key means: in a
+// ceiling or request it narrows nothing, in a profile it grants nothing. A profile must set all its
+// limits, itself or by its includes.
 //
-// A lenient reader would accept more: keys in another case, keys that it does not know,
-// numbers in strings, sizes without a unit. Each of these is how a policy comes to mean
-// less than its author believes, so each is an error, with file, line and column, and
-// all errors of a file are reported at once.
+// A lenient reader would accept keys in another case, unknown keys, numbers in strings, and sizes
+// without a unit. Each of these makes a policy mean less than its author believes. So each is an
+// error, with file, line and column, and all errors of a file are reported at once.
 package syntax

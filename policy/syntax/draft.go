@@ -9,7 +9,7 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// Kind says what a file is used as, and so what a key means that is left out.
+// Kind is what a file is used as, which determines the meaning of missing keys.
 type Kind uint8
 
 // The kinds. What a ceiling or a request leaves out narrows nothing; what a profile
@@ -22,8 +22,8 @@ const (
 
 func (k Kind) String() string { return []string{"profile", "ceiling", "request"}[k] }
 
-// emptyRule is what a rule of fetch.allow says that names only a host: in a profile the
-// least that is of use, to read over HTTPS.
+// emptyRule returns the defaults of a rule in fetch.allow that names only a host. In a profile it
+// grants the least that is useful: to read over HTTPS.
 func (k Kind) emptyRule() policy.FetchRule {
 	rule := policy.TopFetchRule()
 	rule.Host = policy.Host{}
@@ -42,29 +42,29 @@ type included struct {
 	pos  Position
 }
 
-// draft is a file that has been read, before what it leaves out has a meaning.
+// draft is a parsed file in which missing keys have no meaning yet.
 type draft struct {
 	name, about string
 	version     int64
 	host        Host
 	include     []included
 	policy      policy.Policy
-	// Of each mount in policy.
+	// mountAt has the position of each mount in policy.
 	mountAt []Position
-	// Of each key that is there.
+	// at has the position of each key that the file or an include sets.
 	at      map[string]Position
 	without []takenOut // of what is inherited
-	// sections of single tools, which share at
+	// tools are the sections of tools, which share at.
 	tools []*draft
-	// section says which of them d is, if it is one.
+	// section is set if d is the section of a tool.
 	section section
-	// over says of each key where it was said by those that d overrides, so that a file
-	// that is included twice does not come back over who included and overrode it.
+	// over maps each key to the positions that d overrides, so that a file which is included twice
+	// does not come back over the file that overrode it.
 	over map[string][]Position
 }
 
-// A section is that of the tools of one pattern. The keys of the draft begin with prefix, which
-// ends with a dot.
+// A section is the section of the tools that a pattern matches. The keys of the draft begin with
+// prefix, which ends with a dot.
 type section struct {
 	tool   policy.Glob
 	prefix string
@@ -72,7 +72,7 @@ type section struct {
 
 func (d *draft) has(key string) bool { _, ok := d.at[d.section.prefix+key]; return ok }
 
-// clone returns a copy that shares nothing that inherit or takeOut change.
+// clone returns a copy that does not share what inherit and takeOut change.
 func (d *draft) clone() *draft {
 	c := *d
 	c.at, c.over = maps.Clone(d.at), maps.Clone(d.over)
@@ -86,14 +86,14 @@ func (d *draft) clone() *draft {
 	return &c
 }
 
-// adopt takes over a copy of a section of a tool.
+// adopt adds a copy of a tool section.
 func (d *draft) adopt(t *draft) {
 	own := t.clone()
 	own.at = d.at
 	d.tools = append(d.tools, own)
 }
 
-// inheritTools joins the sections for one pattern, and takes over the others.
+// inheritTools merges base's tool sections into those for the same pattern, and adopts the others.
 func (d *draft) inheritTools(base *draft) {
 	for _, t := range base.tools {
 		i := slices.IndexFunc(d.tools, func(own *draft) bool {
@@ -107,7 +107,7 @@ func (d *draft) inheritTools(base *draft) {
 	}
 }
 
-// sections returns the sections of single tools by their patterns.
+// sections returns the tool sections, sorted by pattern.
 func (d *draft) sections() []policy.ForTool {
 	var out []policy.ForTool
 	for _, t := range d.tools {
@@ -119,14 +119,13 @@ func (d *draft) sections() []policy.ForTool {
 	return out
 }
 
-// inherit joins what an included draft says into d: lists are united, and keys that d
-// says itself stay as they are.
+// inherit merges an included draft into d: lists are united, and other keys that d sets stay.
 func (d *draft) inherit(base *draft) {
-	// While both still say which keys are their own.
+	// This comes first, while both still know which keys are their own.
 	d.inheritTools(base)
 	d.inheritPolicy(base)
 	for key, pos := range base.at {
-		// Items of united lists keep their places by what they say, not by number.
+		// Items of united lists keep their positions by text, not by number.
 		numbered := strings.Contains(key, "[") && !strings.Contains(key, " ")
 		if _, own := d.at[key]; !numbered && !own {
 			d.at[key] = pos
@@ -167,7 +166,7 @@ func (d *draft) inheritPolicy(base *draft) {
 	p.Env.Set.Values = values
 }
 
-// wants reports whether d takes over what base says of a key, and notes it.
+// wants reports whether d inherits base's value for a key. If so, it takes over the position.
 func (d *draft) wants(base *draft, key string) bool {
 	k := d.section.prefix + key
 	theirs, ok := base.at[k]
@@ -184,7 +183,7 @@ func (d *draft) wants(base *draft, key string) bool {
 	return false
 }
 
-// yields reports whether of one key, said at two places, that of base counts.
+// yields reports whether base's value for a key wins over that of d. said is set if d has one.
 func (d *draft) yields(base *draft, k string, own Position, said bool, theirs Position) bool {
 	if d.over == nil {
 		d.over = map[string][]Position{}
@@ -200,7 +199,7 @@ func (d *draft) yields(base *draft, k string, own Position, said bool, theirs Po
 	return false
 }
 
-// inheritMounts takes over each mount whose target d does not use itself.
+// inheritMounts adds the mounts of base, except those whose target d mounts itself.
 func (d *draft) inheritMounts(base *draft) {
 	for i, m := range base.policy.Mounts {
 		same := func(own policy.Mount) bool {
@@ -221,14 +220,14 @@ func (d *draft) inheritMounts(base *draft) {
 	}
 }
 
-// uniteRules is unite for rules, which are one where they say the same.
+// uniteRules returns the union of two lists of rules, which are equal if their texts are.
 func uniteRules[L ~[]T, T fmt.Stringer](base, own L) L {
 	return uniteBy(base, own, func(x T) string { return x.String() })
 }
 
 func unite[T comparable](base, own []T) []T { return uniteBy(base, own, func(x T) T { return x }) }
 
-// uniteBy returns base and what own adds to it. Two items of one key are one.
+// uniteBy returns base followed by the items of own whose key is not in it yet.
 func uniteBy[L ~[]T, T any, K comparable](base, own L, key func(T) K) L {
 	out, seen := slices.Clone(base), map[K]bool{}
 	for _, x := range base {
@@ -243,7 +242,7 @@ func uniteBy[L ~[]T, T any, K comparable](base, own L, key func(T) K) L {
 	return out
 }
 
-// unsaid is the policy of a file that says nothing.
+// unsaid returns the policy of a file without keys.
 func (k Kind) unsaid() policy.Policy {
 	p := policy.Top()
 	switch k {
@@ -259,11 +258,11 @@ func (k Kind) unsaid() policy.Policy {
 	return p
 }
 
-// fill gives meaning to what a file of a kind leaves out.
+// fill sets the keys that a file leaves out to the defaults of its kind.
 func (d *draft) fill(kind Kind) {
 	p, unsaid := &d.policy, kind.unsaid()
-	// A ceiling that bounds the programs of the host may be older than images, of which all programs
-	// may run: it has to name those that it grants.
+	// A ceiling that limits host programs may be older than images, of which all programs may run.
+	// It grants only the images that it names.
 	if kind == Ceiling && d.has("tools.native") {
 		unsaid.Tools.Images = nil
 	}

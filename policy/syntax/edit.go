@@ -10,26 +10,25 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// An Edit is one change to the text of a policy that leaves all the rest of it as it is,
-// comments and order included.
+// An Edit is one change to the text of a policy. All other text stays, with comments and order.
 type Edit struct {
-	// "tools", "fetch.limits", "" for the keys above all sections
+	// the section, as in "fetch.limits"; "" for the keys above all sections
 	Section string
-	// "allow"; of a Table a name for it
+	// the key, as in "allow"; for a Table only a name
 	Key string
-	// Lines of a [[section]] are put at the end
+	// Table is set if the edit appends the lines of a [[section]].
 	Table bool
-	// Value is put into the list that Key has, and replaces nothing
+	// Item is set if Value is added to the list in Key.
 	Item  bool
 	Value string // as TOML
 	lines []string
 	apply func(*policy.Policy) error
 }
 
-// errEdit is wrapped by what Apply returns for a text that it cannot change.
+// errEdit is wrapped by errors of Apply for a text that it cannot change.
 var errEdit = errors.New("the text cannot be changed")
 
-// SetKey sets a key to a word.
+// SetKey returns the edit that sets a key to a word.
 func SetKey(section, key, word string) Edit {
 	return Edit{Section: section, Key: key, Value: Quote(word),
 		apply: func(p *policy.Policy) error {
@@ -40,7 +39,7 @@ func SetKey(section, key, word string) Edit {
 		}}
 }
 
-// SetLimit sets a limit to an amount.
+// SetLimit returns the edit that sets a limit to n.
 func SetLimit(section, key string, unit policy.Unit, n int64) Edit {
 	return Edit{Section: section, Key: key, Value: Amount(unit, n), apply: func(p *policy.Policy) error {
 		if limit, ok := policy.FieldOf(section + "." + key).At(p).(*int64); ok {
@@ -51,7 +50,7 @@ func SetLimit(section, key string, unit policy.Unit, n int64) Edit {
 	}}
 }
 
-// AddItem puts a text into a list.
+// AddItem returns the edit that adds a text to a list.
 func AddItem(section, key, item string) Edit {
 	return Edit{Section: section, Key: key, Item: true, Value: Quote(item),
 		apply: func(p *policy.Policy) error {
@@ -71,7 +70,7 @@ func AddItem(section, key, item string) Edit {
 		}}
 }
 
-// AddMount adds a [[mount]].
+// AddMount returns the edit that adds a [[mount]].
 func AddMount(m policy.Mount) Edit {
 	w := &writer{kind: Profile}
 	w.mounts(policy.Mounts{m})
@@ -82,7 +81,8 @@ func AddMount(m policy.Mount) Edit {
 		}}
 }
 
-// AddRule adds a [[fetch.allow]] for one request, or for a host and port where no more is asked.
+// AddRule returns the edit that adds a [[fetch.allow]] for one request, or for a host and port if q
+// has no method.
 func AddRule(q policy.Connect) Edit {
 	host, err := policy.ParseHost(q.Host)
 	rule := Profile.emptyRule()
@@ -108,7 +108,7 @@ func AddRule(q policy.Connect) Edit {
 			if err != nil {
 				return err
 			}
-			// Base says the limits, which count from the first rule on.
+			// A base sets the limits, which have an effect from the first rule on.
 			if len(p.Fetch.Allow) == 0 {
 				p.Fetch.Limits = policy.TopFetchLimits()
 			}
@@ -117,7 +117,7 @@ func AddRule(q policy.Connect) Edit {
 		}}
 }
 
-// AddDeny adds a [[fetch.deny]] for a host, or for one path of it.
+// AddDeny returns the edit that adds a [[fetch.deny]] for the host of q.
 func AddDeny(q policy.Connect) Edit {
 	host, err := policy.ParseHost(q.Host)
 	w := &writer{kind: Profile}
@@ -136,7 +136,7 @@ func tableLines(w *writer) []string {
 	return strings.Split(strings.Trim(w.out.String(), "\n"), "\n")
 }
 
-// Lines are what the edit writes, as a person would.
+// Lines returns the lines that the edit writes.
 func (e Edit) Lines() []string {
 	if e.Table {
 		return e.lines
@@ -148,7 +148,7 @@ func (e Edit) Lines() []string {
 	return []string{"[" + e.Section + "]", e.Key + " = " + value}
 }
 
-// ApplyTo makes the change to a policy that was read.
+// ApplyTo returns a policy with the change made.
 func (e Edit) ApplyTo(p policy.Policy) (policy.Policy, error) {
 	if e.apply == nil {
 		return p, errEdit
@@ -157,8 +157,8 @@ func (e Edit) ApplyTo(p policy.Policy) (policy.Policy, error) {
 	return p, err
 }
 
-// Apply makes the change to a text. What it returns is TOML again, and differs from text in
-// nothing else; an edit that cannot be made so is an error.
+// Apply returns the text with the change made. It fails if the result would not be TOML, or if
+// other text would have to change.
 func (e Edit) Apply(text []byte) ([]byte, error) {
 	var errs Errors
 	root := parseTree("", text, &errs)
@@ -188,8 +188,8 @@ func (e Edit) Apply(text []byte) ([]byte, error) {
 	return out, nil
 }
 
-// Undo is the change that takes an edit of one key back: Value is what the key had before, "" where
-// it had nothing. A key that has another value by then stays.
+// Undo reverses an edit of one key. before is the previous value, or "" if there was none. If the
+// key has another value by now, the text is returned unchanged.
 func (e Edit) Undo(text []byte, before string) ([]byte, error) {
 	now, err := e.Now(text)
 	if err != nil || now != e.Value {
@@ -202,7 +202,7 @@ func (e Edit) Undo(text []byte, before string) ([]byte, error) {
 	var errs Errors
 	section, _ := e.find(parseTree("", text, &errs))
 	if e.Section != "" && !section.header {
-		// Other keys may be on the line.
+		// The line may have other keys.
 		return nil, fmt.Errorf("%w: %s", errEdit, strings.Join(e.Lines(), " "))
 	}
 	key := offsetOf(text, section.keyAt[e.Key])
@@ -224,7 +224,7 @@ func (e Edit) Undo(text []byte, before string) ([]byte, error) {
 	return out, nil
 }
 
-// dropHeader takes out the header of a section that has nothing left in it, and the empty line above.
+// dropHeader removes the header of an empty section, and the empty line above it.
 func dropHeader(text []byte, at int) []byte {
 	from := bytes.LastIndexByte(text[:at], '\n') + 1
 	to := len(text)
@@ -234,7 +234,7 @@ func dropHeader(text []byte, at int) []byte {
 	return slices.Concat(bytes.TrimSuffix(text[:from], []byte("\n")), text[to:])
 }
 
-// Now returns the value of the key as it is written in a text, "" where there is none.
+// Now returns the value of the key as the text has it, or "".
 func (e Edit) Now(text []byte) (string, error) {
 	var errs Errors
 	root := parseTree("", text, &errs)
@@ -252,7 +252,7 @@ func (e Edit) Now(text []byte) (string, error) {
 	return string(text[from:to]), nil
 }
 
-// find returns the table of the section, and the value of the key, nil where there is none.
+// find returns the table of the section and the value of the key; each is nil if it is missing.
 func (e Edit) find(root *node) (section, v *node) {
 	section = root
 	if e.Section == "" {
@@ -285,7 +285,7 @@ func offsetOf(text []byte, at Position) int {
 	return min(offset+at.Column-1, len(text))
 }
 
-// valueAt finds the value of the key that stands at an offset, ok is false where it cannot.
+// valueAt returns the bounds of the value of the key at an offset. ok is false if it finds none.
 func valueAt(text []byte, key int) (from, to int, ok bool) {
 	i := bytes.IndexByte(text[key:], '=')
 	if i < 0 {
@@ -299,7 +299,7 @@ func valueAt(text []byte, key int) (from, to int, ok bool) {
 	return from, to, ok
 }
 
-// valueEnd is the end of the value that starts at an offset.
+// valueEnd returns the end of the value that starts at an offset.
 func valueEnd(text []byte, at int) (int, bool) {
 	depth := 0
 	for i := at; i < len(text); i++ {
@@ -330,8 +330,8 @@ func valueEnd(text []byte, at int) (int, bool) {
 	return len(text), depth == 0
 }
 
-// stringEnd is the end of the string that starts at an offset. Strings of several lines are
-// left to people.
+// stringEnd returns the end of the string that starts at an offset. It fails for multi-line
+// strings.
 func stringEnd(text []byte, at int) (int, bool) {
 	q := text[at]
 	if bytes.HasPrefix(text[at:], []byte{q, q, q}) {
@@ -356,7 +356,7 @@ func replaceValue(text []byte, key int, value string) []byte {
 	return slices.Concat(text[:from], []byte(value), text[to:])
 }
 
-// intoList puts an item behind the last one of a list.
+// intoList inserts an item after the last one of a list.
 func intoList(text []byte, key int, item string) []byte {
 	from, to, ok := valueAt(text, key)
 	if !ok || text[from] != '[' {
@@ -387,7 +387,7 @@ func intoList(text []byte, key int, item string) []byte {
 	case empty:
 		insert = item
 	case lead != "":
-		// Behind what a comment on the line of the last item says of it.
+		// Insert after a comment on the line of the last item.
 		end := last + bytes.IndexByte(text[last:], '\n')
 		if comma {
 			return slices.Concat(text[:end], []byte(lead+item+","), text[end:])
@@ -400,7 +400,7 @@ func intoList(text []byte, key int, item string) []byte {
 	return slices.Concat(text[:last], []byte(insert), text[last:])
 }
 
-// leadOf is the line break and indentation of a list that has an item to each line.
+// leadOf returns the line break and indentation of a list with one item per line.
 func leadOf(text []byte, last, to int) string {
 	if !bytes.Contains(text[last:to], []byte("\n")) {
 		return ""
@@ -410,7 +410,7 @@ func leadOf(text []byte, last, to int) string {
 	return "\n" + string(indent[:len(indent)-len(bytes.TrimLeft(indent, " \t"))])
 }
 
-// intoSection puts a line behind the header of a section, or with a header to the end.
+// intoSection inserts a line below the header of a section, or appends it with a header.
 func intoSection(text []byte, name string, section *node, line string) []byte {
 	if name == "" {
 		return slices.Concat([]byte(line+"\n"), text)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Position is a place in a file. Lines and columns count from 1, columns in bytes.
+// Position is a position in a file. Lines and columns count from 1, columns in bytes.
 type Position struct {
 	File   string `json:"file"`
 	Line   int    `json:"line"`
@@ -16,17 +16,16 @@ type Position struct {
 
 func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
 
-// Error is one thing that is wrong with a file.
+// Error is one error in a file.
 type Error struct {
 	Position
-	// What is wrong, and why, in one sentence.
+	// Message says what is wrong, and why, in one sentence.
 	Message string
-	// What to do about it, or "".
+	// Hint says what to do about it, or is "".
 	Hint string
-	// The line that it is about, as it is written, or "" where none is.
+	// Text is the line with the error, or "".
 	Text string
-	// Incomplete is set where nothing is wrong with what the file says, but a profile
-	// must say more. A fragment need not.
+	// Incomplete is set if the file lacks a key that a profile needs and a fragment does not.
 	Incomplete bool
 }
 
@@ -37,12 +36,12 @@ func (e Error) Error() string {
 	return e.Position.String() + ": " + e.Message + ": " + e.Hint
 }
 
-// maxErrors bounds the errors of one policy, with those of what it includes. Nobody reads more, and
-// each costs its text and its quotation.
+// maxErrors bounds the errors of one policy and its includes. Nobody reads more, and each takes
+// time to quote.
 const maxErrors = 100
 
-// Errors are what is wrong with a file and with what it includes, in order: at most maxErrors.
-// Reading ends at the last of them, which says so.
+// Errors are the errors in a file and its includes, in order, at most maxErrors. The last one then
+// says that reading ended.
 type Errors []Error
 
 func (e Errors) Error() string {
@@ -53,7 +52,7 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap returns each error by itself.
+// Unwrap returns the single errors.
 func (e Errors) Unwrap() []error {
 	out := make([]error, len(e))
 	for i, one := range e {
@@ -62,8 +61,8 @@ func (e Errors) Unwrap() []error {
 	return out
 }
 
-// Report returns the errors of one file that is no policy: bounded, in order, and each with the line
-// that it is about. It returns nil if there are none.
+// Report returns the errors of a file that is no policy: at most maxErrors, in order, each with its
+// line. It returns nil if there are none.
 func Report(source string, text []byte, found []Error) error {
 	if len(found) == 0 {
 		return nil
@@ -75,7 +74,7 @@ func Report(source string, text []byte, found []Error) error {
 	return errs.sorted().quoted(map[string][]byte{source: text[:min(len(text), MaxBytes)]})
 }
 
-// full reports whether there are as many errors as are reported: no more of the file is read.
+// full reports whether maxErrors is reached, so that no more of the file is read.
 func (e *Errors) full() bool { return len(*e) >= maxErrors }
 
 func (e *Errors) add(pos Position, hint, format string, args ...any) {
@@ -91,7 +90,7 @@ func (e *Errors) add(pos Position, hint, format string, args ...any) {
 	}
 }
 
-// maxMessage bounds a message in bytes, which may quote a value of any length.
+// maxMessage bounds the bytes of a message, which may quote a long value.
 const maxMessage = 1000
 
 func cut(text string) string {
@@ -101,10 +100,10 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:maxMessage], "") + "…"
 }
 
-// join adds the errors of another file.
+// join appends the errors of another file, up to maxErrors.
 func (e *Errors) join(more Errors) { *e = append(*e, more[:min(len(more), maxErrors-len(*e))]...) }
 
-// sorted orders by place, file by file in the order of their first error.
+// sorted returns the errors by position, file by file in the order of each file's first error.
 func (e Errors) sorted() Errors {
 	files := map[string]int{}
 	for _, one := range e {
@@ -119,7 +118,7 @@ func (e Errors) sorted() Errors {
 	return slices.Compact(e)
 }
 
-// quoted gives each error the line of its file that it is about.
+// quoted sets the Text of each error to its line.
 func (e Errors) quoted(texts map[string][]byte) Errors {
 	indexed := map[string]lines{}
 	for i := range e {
@@ -135,12 +134,12 @@ func (e Errors) quoted(texts map[string][]byte) Errors {
 	return e
 }
 
-// DidYouMean returns a hint that names the word nearest to the one given, or "".
+// DidYouMean returns a hint with the word of words that is most similar, or "".
 func DidYouMean(word string, words []string) string {
 	best, distance := "", 3
 	for _, w := range words {
 		d := editDistance(strings.ToLower(word), w)
-		// A third of a short word may be wrong, but never all of it.
+		// Up to a third of a word may differ, but never all of a short one.
 		if d < distance && d*2 < max(len(w), 2) {
 			best, distance = w, d
 		}
@@ -151,7 +150,7 @@ func DidYouMean(word string, words []string) string {
 	return fmt.Sprintf("did you mean `%s`?", best)
 }
 
-// editDistance counts insertions, deletions, replacements and swaps of neighbours.
+// editDistance returns the number of insertions, deletions, replacements and swaps of neighbours.
 func editDistance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {
 		return 64

@@ -9,7 +9,7 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// fetchReader reads the rules of the section fetch of one file.
+// fetchReader reads the fetch rules of one file.
 type fetchReader struct {
 	values
 	kind Kind
@@ -46,7 +46,7 @@ func (r *fetchReader) rule(key string, v *node) {
 	}
 }
 
-// target reads the keys that say which requests a rule is about.
+// target reads the keys that select the requests of a rule.
 func (r *fetchReader) target(host *policy.Host, ports *policy.Ports, methods,
 	paths *policy.Globs) map[string]func(string, *node) {
 	return map[string]func(string, *node){
@@ -66,7 +66,7 @@ func (r *fetchReader) target(host *policy.Host, ports *policy.Ports, methods,
 	}
 }
 
-// deny reads a rule that takes away; what it leaves out is everything.
+// deny reads a denying rule. Missing keys stand for everything.
 func (r *fetchReader) deny(key string, v *node) {
 	rule := policy.DenyHost(policy.Host{})
 	before := len(*r.errs)

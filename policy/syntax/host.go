@@ -10,49 +10,46 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// Host is what a ceiling says of the policy files of its host, besides what every run is held to.
-// It grants nothing to a run.
+// Host is a ceiling's settings for policy files and users, apart from the policy of runs. It grants
+// nothing to a run.
 type Host struct {
-	// SignedBy are the keys of which one must have signed each of the operator's profiles; nil asks
-	// for no signature, and an empty list admits none.
+	// SignedBy are verifier keys, one of which must have signed each of the operator's profiles.
+	// Nil requires no signature, and an empty list refuses all.
 	SignedBy []string
-	// SignedImages asks that each image is one that was added by name, with a signature of a
-	// publisher whose keys are in use.
+	// SignedImages requires that each image was added by name, with a signature of a publisher
+	// whose keys are in use.
 	SignedImages bool
-	// Profiles say who may use a profile, by its name; "*" speaks for those that are not named, and
-	// for policy files that a caller brings. Nil leaves all to all.
+	// Profiles are the audiences of profiles, by name. "*" is for all others, and for policy files
+	// of callers. Nil allows everything to everybody.
 	Profiles map[string]Audience
-	// Read says who may look at the runs of all users, and read all records, besides root.
+	// Read may see the runs and records of all users, as root may.
 	Read Audience
-	// Run says who may run tools and decide on what they left, besides root. Nil leaves that to all
-	// who may connect.
+	// Run may run tools and decide on their results, as root may. Nil means all who may connect.
 	Run *Audience
-	// Administer says who may decide on the runs of other users, but for root's, and install tools,
-	// besides root.
+	// Administer may decide on runs of other users except root's, and install tools, as root may.
 	Administer Audience
-	// Approve says who decides on actions that wait for an approval, besides root. Nil leaves that
-	// to the owner of each.
+	// Approve decides on actions that wait for an approval, as root may. Nil means their owners.
 	Approve *Audience
 }
 
-// An Audience is who may use a profile: users and groups of the host, by name or number.
+// An Audience is a set of users and groups of the host, by name or number.
 type Audience struct {
 	Users  []string
 	Groups []string
 }
 
-// Others is the name in Host.Profiles that stands for all that have none there.
+// Others is the name in Host.Profiles for all profiles without an entry.
 const Others = "*"
 
-// Bounds of what a ceiling says of policy files.
+// Bounds of a ceiling's settings.
 const (
 	maxVersion = 1 << 53
-	// Bytes of the name of a user or group.
+	// bytes of the name of a user or group
 	maxAudience = 128
 )
 
-// ceilingOnly reports whether a key stands where a ceiling itself speaks, and says so where it does
-// not.
+// ceilingOnly reports whether a key is in a ceiling itself and not in an include. Otherwise it adds
+// an error.
 func (r *reader) ceilingOnly(key string, v *node) bool {
 	if r.kind != Ceiling || r.included {
 		r.errs.add(v.pos, "it belongs into /etc/jail/ceiling.toml itself",
@@ -72,7 +69,7 @@ func (r *reader) fileVersion(key string, v *node) {
 	r.draft.version = n
 }
 
-// keyForm is that of a verifier key of a signed note:
+// keyForm matches a verifier key of a signed note:
 // https://pkg.go.dev/golang.org/x/mod/sumdb/note.
 var keyForm = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[^\s+]{1,100}\+[0-9a-f]{8}\+[A-Za-z0-9+/=]{1,200}$`)

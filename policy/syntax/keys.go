@@ -4,7 +4,7 @@ import "github.com/jail-sandbox/jail/policy"
 
 // Key describes one key of a policy file, for hints, documentation and editors.
 type Key struct {
-	// "limits.memory"; "mount." and "fetch.allow." are lists of tables
+	// Path is as in "limits.memory"; "mount." and "fetch.allow." are lists of tables.
 	Path    string `json:"key"`
 	Example string `json:"example"` // of a value
 	About   string `json:"about"`
@@ -127,7 +127,7 @@ var plainKeys = []Key{
 			"the runs of others, except root's"},
 }
 
-// Keys returns every key there is.
+// Keys returns all keys of a policy file.
 func Keys() []Key {
 	out := append([]Key(nil), plainKeys...)
 	for _, f := range policy.Fields("limits", "fetch.limits") {

@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// lines is a text with the offsets at which its lines start, so that a place is found without
-// reading the text from its start.
+// lines is a text with the offsets of its lines, for fast lookups of positions.
 type lines struct {
 	text   []byte
 	starts []int32
 }
 
-// indexLines finds the lines of a text of at most MaxBytes.
+// indexLines returns the lines of a text of at most MaxBytes.
 func indexLines(text []byte) lines {
 	l := lines{text, make([]int32, 1, bytes.Count(text, []byte("\n"))+1)}
 	for i, c := range text {
@@ -24,7 +23,7 @@ func indexLines(text []byte) lines {
 	return l
 }
 
-// at returns the line and the column of an offset, both counted from 1.
+// at returns the line and column of an offset, counted from 1.
 func (l lines) at(offset int) (line, column int) {
 	i, found := slices.BinarySearch(l.starts, int32(offset))
 	if !found {
@@ -33,7 +32,7 @@ func (l lines) at(offset int) (line, column int) {
 	return i + 1, offset - int(l.starts[i]) + 1
 }
 
-// quote returns line n as an error quotes it, or "" where there is none.
+// quote returns line n for quotation in an error, or "" if there is none.
 func (l lines) quote(n int) string {
 	if n < 1 || n > len(l.starts) {
 		return ""
@@ -41,15 +40,15 @@ func (l lines) quote(n int) string {
 	return quoteLine(l.text[l.starts[n-1]:])
 }
 
-// Line is a line of a text, counted from 1, as an error quotes it.
+// Line returns line n of a text, counted from 1, for quotation in an error.
 func Line(text []byte, n int) string { return indexLines(text).quote(n) }
 
-// FirstLine is the first line of a text, as an error quotes it.
+// FirstLine returns the first line of a text for quotation in an error.
 func FirstLine(text string) string { return quoteLine([]byte(text)) }
 
 const maxQuoted = 200 // bytes of a line
 
-// quoteLine returns the first line of a text without the space at its end, cut at maxQuoted bytes.
+// quoteLine returns the first line of a text without trailing space, cut at maxQuoted bytes.
 func quoteLine(text []byte) string {
 	text, _, _ = bytes.Cut(text, []byte("\n"))
 	if len(text) > maxQuoted {

@@ -15,46 +15,42 @@ const (
 	maxIncludes = 64
 )
 
-// Finder returns the text of a policy by its name, and where it was found. Where there
-// is none its error is fs.ErrNotExist.
+// Finder returns the source and text of a policy by its name. The error is fs.ErrNotExist if there
+// is none.
 type Finder func(name string) (source string, text []byte, err error)
 
-// File is a policy file that has been read, with all that it includes.
+// File is a parsed policy file with all its includes.
 type File struct {
 	Kind   Kind
 	Source string
-	// "" where the file has none
+	// "" if the file has none
 	Name    string
 	About   string
 	Include []string
 	Policy  policy.Policy
-	// At says where each key is said: "limits.memory", "tools.allow", and the items of
-	// lists both by number and by what they say, as a Decision names its rule:
-	// `tools.allow[0]` and `tools.allow "core-utils/*"`. Keys that were taken over have
-	// their place in the included file, their items only under what they say.
+	// At has the position of each key, as "limits.memory", and of list items by number and by text,
+	// as a Decision names them: `tools.allow[0]` and `tools.allow "core-utils/*"`. Inherited keys
+	// have their position in the included file, and their items only the entry by text.
 	At map[string]Position
-	// Tools are the sections of single tools, by their patterns. Their keys are in At under
-	// `tool."PATTERN".`, with all that follows.
+	// Tools are the sections of tools. Their keys in At begin with `tool."PATTERN".`.
 	Tools []policy.ForTool
-	// Version counts the changes of the file, for hosts whose ceiling asks for signatures; 0 where
-	// the file says none.
+	// Version is the version of the file, for hosts that require signatures; 0 if it has none.
 	Version int64
-	// Host is what a ceiling says of policy files; of other kinds it is empty.
+	// Host is a ceiling's settings for policy files; zero for other kinds.
 	Host Host
 }
 
-// Layer returns the policy as a layer of a run.
+// Layer returns the policy as a layer for a run.
 func (f File) Layer(name, source string) policy.Layer {
 	return policy.Layer{Name: name, Source: source, Policy: f.Policy, Tools: f.Tools}
 }
 
-// Parse reads a policy that speaks of no places of a caller. The error is of type Errors,
-// and has all that is wrong.
+// Parse parses a policy without variables. The error has the type Errors and holds all errors.
 func Parse(kind Kind, source string, text []byte, find Finder) (File, error) {
 	return ParseFor(Places{}, kind, source, text, find)
 }
 
-// ParseFor is Parse for the runs of one caller, whose places the variables stand for.
+// ParseFor is Parse for a caller, whose places replace the variables.
 func ParseFor(places Places, kind Kind, source string, text []byte, find Finder) (File, error) {
 	var errs Errors
 	p := &parser{kind: kind, find: find, places: places, errs: &errs, done: map[string]*draft{},
@@ -63,7 +59,7 @@ func ParseFor(places Places, kind Kind, source string, text []byte, find Finder)
 	if d == nil {
 		return File{}, errs.sorted().quoted(p.texts)
 	}
-	// Only a policy that was read whole can be said to lack something.
+	// Missing keys can only be reported if all of the policy was read.
 	if len(errs) == 0 {
 		p.finish(source, d)
 	}
@@ -79,15 +75,15 @@ type parser struct {
 	find   Finder
 	places Places
 	errs   *Errors
-	// What was included once already; nil where it was refused.
+	// the drafts of the files included so far; nil for a refused one
 	done map[string]*draft
-	// Of each file, for errors.
+	// the texts of the files, for errors
 	texts map[string][]byte
 }
 
-// one reads a file and joins what it includes into it. path is the names on the way here.
+// one parses a file and merges its includes into it. path has the names of the including files.
 func (p *parser) one(source string, text []byte, path []string) (*draft, []string) {
-	// Errors of this file are counted apart: another file's must not hide them.
+	// Errors of this file are counted separately, so that another file's do not hide them.
 	var errs Errors
 	p.texts[source] = text[:min(len(text), MaxBytes)]
 	root := parseTree(source, text, &errs)
@@ -109,12 +105,12 @@ func (p *parser) one(source string, text []byte, path []string) (*draft, []strin
 			whole = false
 			continue
 		}
-		// Of two that are included, the later one overrides the earlier.
+		// Of two includes, the later one overrides the earlier.
 		got = got.clone()
 		got.inherit(base)
 		base = got
 	}
-	// What could not be read may have held what is taken out.
+	// An include that could not be read may hold the item.
 	if whole {
 		d.takeOut(base, p.errs)
 	}
@@ -158,7 +154,7 @@ func (p *parser) included(inc included, path []string) *draft {
 	return d
 }
 
-// finish gives meaning to what the policy leaves out, and checks it as a whole.
+// finish sets the defaults and checks the policy as a whole.
 func (p *parser) finish(source string, d *draft) {
 	if p.kind == Profile {
 		p.complete(source, d)
@@ -173,8 +169,7 @@ func (p *parser) finish(source string, d *draft) {
 	if len(*p.errs) > 0 {
 		return
 	}
-	// The keys were checked one by one; what is left are mounts that contradict each
-	// other, and lists that became too long.
+	// Each key was checked before. Left are conflicting mounts and lists that are too long.
 	for _, t := range d.tools {
 		if err := t.policy.Check(); err != nil {
 			for line := range strings.SplitSeq(err.Error(), "\n") {
@@ -190,7 +185,7 @@ func (p *parser) finish(source string, d *draft) {
 	}
 }
 
-// placeOf finds the place that an error of policy.Check speaks of.
+// placeOf returns the position of the key with which a message of policy.Check begins.
 func (d *draft) placeOf(source, message string) Position {
 	key, _, _ := strings.Cut(message, ":")
 	for i, pos := range d.mountAt {
@@ -205,7 +200,7 @@ func (d *draft) placeOf(source, message string) Position {
 	return Position{source, 1, 1}
 }
 
-// complete reports what a profile must say and does not.
+// complete reports the keys that a profile must have and lacks.
 func (p *parser) complete(source string, d *draft) {
 	missing := func(section string, names []string) {
 		var absent []string

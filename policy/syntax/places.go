@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Places are what the variables of a policy stand for: the directories of the caller whose
-// run it is. Each is a clean absolute path, or "" where there is none. No environment variable
-// is ever read, so a policy has the same meaning in every environment.
+// Places are the values of the variables in policies: directories of the run's caller. Each is a
+// clean absolute path, or "" if there is none. Environment variables are never read, so that a
+// policy has the same meaning in every environment.
 type Places struct {
-	// ${workspace}: the caller's directory that a tool gets a shadow of
+	// ${workspace}: the caller's directory that the tool gets a shadow of
 	Workspace string
 	// ${home}: the caller's home directory
 	Home string
 }
 
-// expand fills in a variable at the start of a path of the host.
+// expand replaces a variable at the start of a path of the host.
 func (p Places) expand(text string) (string, error) {
 	if !strings.Contains(text, "${") {
 		return text, nil
@@ -39,7 +39,7 @@ func (p Places) expand(text string) (string, error) {
 	return strings.TrimSuffix(value, "/") + rest, nil
 }
 
-// expandGlob is expand for a pattern. A star in a caller's path would be a pattern too.
+// expandGlob is expand for a pattern. It refuses a directory with characters of patterns.
 func (p Places) expandGlob(text string) (string, error) {
 	out, err := p.expand(text)
 	if err == nil && out != text && strings.ContainsAny(strings.TrimSuffix(out,

@@ -11,16 +11,15 @@ import (
 	"github.com/jail-sandbox/jail/policy/strict"
 )
 
-// Plain reads a file that is no policy, with the same strictness as one, into maps, lists, strings,
-// booleans and numbers (int64, float64). The error is of type Errors. What its keys mean is the
-// caller's.
+// Plain reads a TOML file that is no policy, as strictly as one, into maps, lists, strings,
+// booleans and numbers (int64, float64). The error has the type Errors.
 func Plain(source string, text []byte) (map[string]any, error) {
 	out, _, err := PlainAt(source, text)
 	return out, err
 }
 
-// Decode reads a file as Plain does, into the value that to points to by the rules of encoding/json,
-// and calls check. An unknown key is an error.
+// Decode reads a file as Plain does, decodes it into to by the rules of encoding/json, and calls
+// check. An unknown key is an error.
 func Decode(source string, text []byte, to any, check func() error) error {
 	values, err := Plain(source, text)
 	if err != nil {
@@ -39,8 +38,8 @@ func Decode(source string, text []byte, to any, check func() error) error {
 	return nil
 }
 
-// PlainAt is Plain with the places of keys and list items: that of the second host of a list of
-// tables is "internal.1.host".
+// PlainAt is Plain with the positions of keys and list items. The host of the second item of a list
+// internal is "internal.1.host".
 func PlainAt(source string, text []byte) (map[string]any, map[string]Position, error) {
 	var errs Errors
 	root := parseTree(source, text, &errs)

@@ -10,11 +10,11 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// Render writes a policy so that Parse with the same kind reads it back. Keys that would
-// say what leaving them out says are left out.
+// Render returns a policy as text that Parse with the same kind reads back. Keys with their default
+// value are left out.
 //
-// A limit of nothing at all and, in a profile, "any variable" of env.set cannot be said
-// in a file; they stand there as comments, and Parse asks for what is missing.
+// A limit of 0 and, in a profile, "any variable" of env.set cannot be expressed. They are written
+// as comments, and Parse reports the missing keys.
 func Render(f File) []byte {
 	w := &writer{kind: f.Kind, unsaid: f.Kind.unsaid()}
 	p := f.Policy.Normal()
@@ -63,7 +63,7 @@ func Render(f File) []byte {
 	return []byte(w.out.String())
 }
 
-// approve writes a rule of approvals, once for each of its tools.
+// approve writes an approval rule, once for each of its tools.
 func (w *writer) approve(r policy.ApproveRule) {
 	tools := r.Tool.Strings()
 	if len(tools) == 0 {
@@ -85,7 +85,7 @@ func (w *writer) approve(r policy.ApproveRule) {
 	}
 }
 
-// toolSection is the section of a tool, which leaves out what it does not narrow.
+// toolSection returns the section of a tool, without keys that narrow nothing.
 func toolSection(t policy.ForTool) string {
 	w := &writer{kind: Request, unsaid: Request.unsaid(), prefix: "tool." + Quote(t.Tool.String())}
 	fmt.Fprintf(&w.out, "\n[%s]\n", w.prefix)
@@ -105,7 +105,7 @@ type writer struct {
 	kind   Kind
 	unsaid policy.Policy // what need not be written
 	out    strings.Builder
-	// A section without a key yet.
+	// the header of a section that has no key yet
 	pending string
 	prefix  string // of all sections
 }
@@ -129,7 +129,7 @@ func (w *writer) section(name string) {
 	}
 }
 
-// fields writes the fields of a section that say more than leaving them out does.
+// fields writes the fields of a section that differ from their defaults.
 func (w *writer) fields(section string, p policy.Policy) {
 	for _, f := range policy.Fields(section) {
 		if f.Void(p) {
@@ -145,7 +145,7 @@ func (w *writer) fields(section string, p policy.Policy) {
 				w.line("%s = %s", f.Name, List(v.Strings()))
 			}
 		case *int64:
-			// A rate of 0 is none.
+			// A rate of 0 means no limit.
 			if *v > 0 || f.Amount(p) != policy.Unlimited {
 				w.limit(f.Name, *v, f.Unit)
 			}
@@ -189,7 +189,7 @@ func (w *writer) limit(name string, n int64, unit policy.Unit) {
 	}
 }
 
-// Amount writes n of a unit as a file has it.
+// Amount returns n of a unit as files have it.
 func Amount(unit policy.Unit, n int64) string {
 	if unit == policy.Count || unit == policy.Cores {
 		return unit.Format(n)
@@ -219,7 +219,7 @@ func (w *writer) fetch(p policy.Policy) {
 	w.fields("fetch.limits", p)
 }
 
-// rule writes every key, so that a reader need not know what leaving one out says.
+// rule writes a fetch rule with every key, so that a reader need not know the defaults.
 func (w *writer) rule(r policy.FetchRule) {
 	w.target(r.Target())
 	w.line("credential = %s", Quote(r.Credential))
@@ -267,7 +267,7 @@ func (w *writer) vars(v policy.Vars) {
 	w.line("set = { %s }", strings.Join(pairs, ", "))
 }
 
-// bareKey leaves out the quotes where TOML lets a key do without.
+// bareKey returns a key, with quotes only if TOML needs them.
 func bareKey(name string) string {
 	bad := func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' &&
@@ -279,7 +279,7 @@ func bareKey(name string) string {
 	return name
 }
 
-// List writes texts as a list of strings of TOML.
+// List returns texts as a TOML list of strings.
 func List(texts []string) string {
 	quoted := make([]string, len(texts))
 	for i, t := range texts {
@@ -288,7 +288,7 @@ func List(texts []string) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// Quote writes a text as a basic string of TOML, whose escapes are not those of Go.
+// Quote returns a text as a TOML basic string, whose escapes differ from Go's.
 func Quote(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')

@@ -8,19 +8,18 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// schemaID names the schema of policy files.
+// schemaID is the URI of the schema.
 const schemaID = "https://jail-sandbox.github.io/jail/policy.schema.json"
 
 type object = map[string]any
 
-// Schema returns a JSON Schema (2020-12) of policy files, for editors. It is made from the keys, and
-// refuses less than Parse does: what it cannot say is what two keys mean together, how large a size
-// may be, and whose file it is.
+// Schema returns a JSON Schema (2020-12) of policy files, for editors. It accepts more than Parse:
+// it cannot express relations between keys, the maximum of sizes, and the kind of the file.
 func Schema() []byte {
 	root := tableOf(object{})
 	forms := forms()
 	for _, k := range Keys() {
-		// A section of a tool has the same keys as the file itself.
+		// Tool sections have the same keys as the file itself.
 		if strings.HasPrefix(k.Path, "tool.") {
 			continue
 		}
@@ -47,14 +46,14 @@ func Schema() []byte {
 	root["title"] = "Policy of jail"
 	text, err := json.MarshalIndent(root, "", "  ")
 	if err != nil {
-		// It is made of maps, lists and texts.
+		// Maps, lists and texts can always be encoded.
 		panic("syntax: bug: " + err.Error())
 	}
 	return append(text, '\n')
 }
 
-// below returns the table of a section, which it makes where there is none: that of the items of a
-// list of tables, and for NAME that of every name.
+// below returns the schema of a section, and creates it if it is missing. For a list of tables that
+// is the schema of an item, and for NAME that of every name.
 func below(table object, section string) object {
 	path := ""
 	for name := range strings.SplitSeq(section, ".") {
@@ -103,7 +102,7 @@ func texts() object {
 		"items": object{"type": "string", "minLength": 1, "maxLength": 4096}}
 }
 
-// globs are texts without what has no meaning in a pattern.
+// globs returns the schema of patterns, which excludes characters without a meaning.
 func globs(pattern string) object {
 	out := texts()
 	out["items"].(object)["pattern"] = pattern
@@ -112,7 +111,7 @@ func globs(pattern string) object {
 
 const plainGlob = `^[^?\[\]{}\\]+$`
 
-// forms returns what a value looks like, by its key.
+// forms returns the schemas of values, by key.
 func forms() map[string]object {
 	text := func(pattern string) object { return object{"type": "string", "pattern": pattern} }
 	words := func(all ...string) object { return object{"enum": all} }

@@ -12,10 +12,10 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// version is the one version of the language there is.
+// version is the only version of the language.
 const version = 1
 
-// reader turns the tree of one file into a draft.
+// reader converts the tree of one file into a draft.
 type reader struct {
 	values
 	kind     Kind
@@ -67,8 +67,8 @@ func (r *reader) name(key string, v *node) {
 	}
 }
 
-// CheckName returns what is wrong with the name of a policy: it is made of segments of
-// lower-case letters, digits, hyphens and underscores, with slashes between them.
+// CheckName returns an error unless name is a policy's: segments of lower-case letters, digits,
+// hyphens and underscores, separated by slashes.
 func CheckName(name string) error {
 	if len(name) > 128 {
 		return errors.New("the name is longer than 128 bytes")
@@ -107,7 +107,7 @@ func (r *reader) include(key string, v *node) {
 	})
 }
 
-// section reads a section that has nothing but fields.
+// section reads a section that has only fields.
 func (r *reader) section(key string, v *node) { r.sectionAnd(key, v, nil) }
 
 // sectionAnd reads a section that has other keys, too.
@@ -191,10 +191,10 @@ func (r *reader) mounts(key string, v *node) {
 	})
 }
 
-// filled returns a value with its variable expanded, or the value itself if it has none.
+// filled returns v with its variable expanded, or v itself if it has none.
 func (r *reader) filled(key string, v *node, expand func(string) (string, error)) (*node, bool) {
 	if v.kind != unstable.String {
-		// The reader of the key reports the wrong type.
+		// The reader of the key reports a wrong type.
 		return v, true
 	}
 	text, err := expand(v.text)
@@ -206,7 +206,7 @@ func (r *reader) filled(key string, v *node, expand func(string) (string, error)
 	return &out, true
 }
 
-// filledItems is filled for each item of a list.
+// filledItems calls filled on each item of a list.
 func (r *reader) filledItems(key string, v *node, expand func(string) (string, error)) *node {
 	out := *v
 	out.items = nil
@@ -218,7 +218,7 @@ func (r *reader) filledItems(key string, v *node, expand func(string) (string, e
 	return &out
 }
 
-// fetch reads the section fetch, whose rules have a reader of their own.
+// fetch reads the section fetch.
 func (r *reader) fetch(key string, v *node) {
 	rules := fetchReader{r.values, r.kind}
 	r.sectionAnd(key, v, map[string]func(string, *node){
@@ -332,8 +332,8 @@ func outerOf(r *reader) func(string, *node) {
 	}
 }
 
-// toolSections reads [tool."python/python3"]: what narrows the runs of single tools. Like a
-// request, and unlike a profile, a section that leaves a key out narrows nothing by it.
+// toolSections reads sections such as [tool."python/python3"], which narrow the runs of tools. As
+// in a request, a missing key narrows nothing.
 func (r *reader) toolSections(key string, v *node) {
 	if r.draft.section.prefix != "" || v.table == nil {
 		r.wrongType(key, v, "a table by tools, as in [tool.\"python/python3\".limits]")
@@ -364,8 +364,8 @@ func (r *reader) toolSections(key string, v *node) {
 	}
 }
 
-// checkToolPattern returns what is wrong with the pattern of a section of a tool: it stands
-// for commands of bundles, as bundle/command, or for programs or modules, by absolute path.
+// checkToolPattern returns an error unless a pattern can match commands of bundles, as
+// bundle/command, or programs and modules by absolute path.
 func checkToolPattern(g policy.Glob) error {
 	if policy.CheckToolGlob(g) != nil && (policy.CheckNativeGlob(g) != nil || g.String() == "**") {
 		return fmt.Errorf(

@@ -12,32 +12,32 @@ import (
 )
 
 const (
-	// MaxBytes is the size of the largest file that is read.
+	// MaxBytes is the largest size of a file that is read.
 	MaxBytes = 1 << 20
-	// Of arrays, tables and dotted keys in each other; the shape needs four.
+	// depth of nested arrays, tables and dotted keys; policies need four
 	maxDepth = 16
 
-	// maxValues bounds the keys, tables and items of one file. What follows the tree, the library's
-	// search for repeated keys and the comparison of rules, takes time by their square.
+	// maxValues bounds the keys, tables and items of one file. The library's search for repeated
+	// keys and the comparison of rules take time by their square.
 	maxValues = 8192
 )
 
-// node is a value of a file with its place. The TOML library decodes into Go values
-// without places, and folds the case of keys; so the tree is built here from its parser,
-// and the library's own decoder serves as a second judge of what is well-formed.
+// node is a value of a file with its position. The TOML library decodes into Go values without
+// positions, and ignores the case of keys. So the tree is built from its parser, and its decoder
+// only checks that the file is valid.
 type node struct {
 	pos Position
-	// Array, InlineTable for every table, or a scalar
+	// Array, InlineTable for every table, or the kind of a scalar
 	kind unstable.Kind
-	// A string's value, or a scalar as it is written.
+	// the value of a string, or the text of another scalar
 	text  string
 	items []*node
-	// Of a table, in the order of the file.
+	// the keys of a table, in the order of the file
 	keys  []string
 	keyAt map[string]Position
 	table map[string]*node
-	// header is set where a [header] made the table; a table or list that is closed was
-	// written in braces or brackets.
+	// header is set if a [header] made the table. closed is set for a table or list in braces or
+	// brackets.
 	header, closed bool
 }
 
@@ -62,7 +62,7 @@ type treeBuilder struct {
 	errs   *Errors
 }
 
-// parseTree reads a file into a tree. It returns nil where nothing can be made of it.
+// parseTree parses a file into a tree. It adds errors to errs, and may return nil.
 func parseTree(file string, data []byte, errs *Errors) *node {
 	b := &treeBuilder{file: file, errs: errs}
 	if !b.plainText(data) {
@@ -96,7 +96,7 @@ func parseTree(file string, data []byte, errs *Errors) *node {
 	return root
 }
 
-// plainText refuses what no policy file should be before a parser sees it.
+// plainText refuses characters that no policy file should have, before the file is parsed.
 func (b *treeBuilder) plainText(data []byte) bool {
 	first := Position{b.file, 1, 1}
 	switch {
@@ -124,8 +124,7 @@ func (b *treeBuilder) plainText(data []byte) bool {
 	return false
 }
 
-// secondJudge lets the library decode the file, and reports its verdict where this
-// package found nothing wrong by itself.
+// secondJudge decodes the file with the library, and reports its error if there is none yet.
 func (b *treeBuilder) secondJudge(data []byte) {
 	if len(*b.errs) > 0 {
 		return
@@ -147,10 +146,10 @@ func (b *treeBuilder) at(offset int) Position {
 	return Position{b.file, line, column}
 }
 
-// tooMany reports whether the file has more values than are read.
+// tooMany reports whether the file has more than maxValues values.
 func (b *treeBuilder) tooMany() bool { return b.values > maxValues }
 
-// count takes one more value of the file, at pos, and reports whether it is one too many.
+// count counts a value at pos. It reports whether that is one too many.
 func (b *treeBuilder) count(pos Position) bool {
 	if b.values++; b.values == maxValues+1 {
 		b.errs.add(pos, "make it smaller",
@@ -161,7 +160,7 @@ func (b *treeBuilder) count(pos Position) bool {
 
 func (b *treeBuilder) keyPos(k *unstable.Node) Position { return b.at(int(k.Raw.Offset)) }
 
-// header finds or makes the table of a [header] or [[header]].
+// header returns the table of a [header] or [[header]], and creates it if needed.
 func (b *treeBuilder) header(root *node, e *unstable.Node) *node {
 	here := root
 	depth := 0
@@ -194,8 +193,8 @@ func (b *treeBuilder) header(root *node, e *unstable.Node) *node {
 	return here
 }
 
-// descend goes through a table on the way to another, and through an array of tables
-// into its last one.
+// descend returns the table called name in here, or the last one of an array of tables. It creates
+// the table if next, the value called name, is nil.
 func (b *treeBuilder) descend(here *node, name string, next *node, pos Position) *node {
 	switch {
 	case next == nil:
@@ -229,7 +228,7 @@ func (b *treeBuilder) duplicate(pos Position, name string, first *node) {
 		first.pos.Line)
 }
 
-// keyValue puts one "key = value" into a table.
+// keyValue adds one "key = value" to a table.
 func (b *treeBuilder) keyValue(here *node, e *unstable.Node, depth int) {
 	for it := e.Key(); it.Next(); depth++ {
 		name, pos := string(it.Node().Data), b.keyPos(it.Node())
@@ -251,8 +250,8 @@ func (b *treeBuilder) keyValue(here *node, e *unstable.Node, depth int) {
 	}
 }
 
-// value builds the node of a value; pos is the place of what it belongs to, for values
-// that have no place of their own.
+// value returns the node of a value. pos is the position of its key or list, for values without a
+// position of their own.
 func (b *treeBuilder) value(v *unstable.Node, pos Position, depth int) *node {
 	if v.Raw.Length > 0 {
 		pos = b.at(int(v.Raw.Offset))
@@ -275,7 +274,7 @@ func (b *treeBuilder) value(v *unstable.Node, pos Position, depth int) *node {
 		}
 	case unstable.InlineTable:
 		n.table, n.keyAt = map[string]*node{}, map[string]Position{}
-		// While its own dotted keys fill it.
+		// It is open while its own dotted keys are added.
 		n.closed = false
 		for it := v.Children(); it.Next(); {
 			if b.tooMany() || b.errs.full() {
@@ -292,13 +291,13 @@ func (b *treeBuilder) value(v *unstable.Node, pos Position, depth int) *node {
 	return n
 }
 
-// integer reads a TOML integer; ok is false where it does not fit.
+// integer returns the value of a TOML integer. ok is false if it does not fit.
 func (n *node) integer() (int64, bool) {
 	v, err := strconv.ParseInt(strings.ReplaceAll(n.text, "_", ""), 0, 64)
 	return v, err == nil
 }
 
-// kindWord is what a value is called in an error.
+// kindWord returns the name of the node's kind for errors.
 func (n *node) kindWord() string {
 	switch n.kind {
 	case unstable.Array:

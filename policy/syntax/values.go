@@ -12,15 +12,13 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// values reads the values of a file by their types, notes where each stands, and reports those that
-// are not what they must be.
+// values reads values by type, records their positions, and reports those of a wrong type.
 type values struct {
 	draft *draft
 	errs  *Errors
 }
 
-// keys reads the keys of a table, each by its own function, and reports those that
-// there are not. Keys have exact case.
+// keys calls the function of each key of a table, and reports unknown keys. Case matters.
 func (r *values) keys(path string, t *node, known map[string]func(key string, v *node)) {
 	for _, name := range t.keys {
 		if r.errs.full() {
@@ -86,7 +84,7 @@ func (r *values) wrongType(key string, v *node, want string) {
 	r.errs.add(v.pos, "", "%s is %s, and must be %s", key, v.kindWord(), want)
 }
 
-// report adds an error about a value, if there is one.
+// report adds err as an error about a value. It reports whether err is nil.
 func (r *values) report(key string, v *node, err error) bool {
 	if err != nil {
 		r.errs.add(v.pos, "", "%s: %v", key, err)
@@ -102,7 +100,7 @@ func (r *values) str(key string, v *node) (string, bool) {
 	return v.text, true
 }
 
-// each calls read for each item of a list, with its place on record.
+// each calls read for each item of a list, and records the item's position.
 func (r *values) each(key string, v *node, of string, read func(key string, v *node)) {
 	if v.kind != unstable.Array {
 		r.wrongType(key, v, "a list of "+of)
@@ -121,8 +119,8 @@ func (r *values) each(key string, v *node, of string, read func(key string, v *n
 	}
 }
 
-// tooMany reports whether a list, or a table whose keys are the writer's own, is longer than a
-// policy may have. Nothing of it is read then.
+// tooMany reports whether a list, or a table with free keys, is longer than a policy allows. It
+// adds an error then, and nothing of it is read.
 func (r *values) tooMany(key string, v *node, n int) bool {
 	if n > policy.MaxItems {
 		r.errs.add(v.pos, "", "%s has %d items: at most %d", key, n, policy.MaxItems)
@@ -130,7 +128,7 @@ func (r *values) tooMany(key string, v *node, n int) bool {
 	return n > policy.MaxItems
 }
 
-// texts reads a list of strings, each of which check lets through, without repetition.
+// texts reads a list of distinct strings that check accepts.
 func (r *values) texts(key string, v *node, check func(string) error) []string {
 	out, seen := []string{}, map[string]bool{}
 	r.each(key, v, "strings", func(itemKey string, item *node) {
@@ -148,8 +146,8 @@ func (r *values) texts(key string, v *node, check func(string) error) []string {
 	return out
 }
 
-// says records the place of an item of a list under what it says, in the words in which
-// a policy.Decision names its rule.
+// says records the position of a list item by its text, in the words in which a policy.Decision
+// names the rule.
 func (r *values) says(key, text string, pos Position) {
 	if !strings.HasPrefix(key, r.draft.section.prefix) {
 		key = r.draft.section.prefix + key
@@ -157,7 +155,7 @@ func (r *values) says(key, text string, pos Position) {
 	r.draft.at[key+" "+strconv.Quote(text)] = pos
 }
 
-// globs reads a list of patterns.
+// globs reads a list of patterns that check accepts.
 func (r *values) globs(key string, v *node, check func(policy.Glob) error) policy.Globs {
 	out := policy.Globs{}
 	r.texts(key, v, func(text string) error {
@@ -182,7 +180,7 @@ func (r *values) table(key string, v *node, known map[string]func(string, *node)
 	r.keys(key, v, known)
 }
 
-// flag reads true or false.
+// flag reads a boolean.
 func (r *values) flag(key string, v *node, into *bool) {
 	if v.kind != unstable.Bool {
 		r.wrongType(key, v, "true or false")
@@ -191,13 +189,13 @@ func (r *values) flag(key string, v *node, into *bool) {
 	*into = v.text == "true"
 }
 
-// A choice is a value of a type that has a word for each of its values.
+// A choice is a value of a type with a word for each value.
 type choice interface {
 	Choices() []string
 	UnmarshalText([]byte) error
 }
 
-// oneOf reads a string that is one of the words of a type.
+// oneOf returns a function that reads a string that is one of the words of a type.
 func (r *values) oneOf(into choice) func(string, *node) {
 	return func(key string, v *node) {
 		text, ok := r.str(key, v)
@@ -210,8 +208,8 @@ func (r *values) oneOf(into choice) func(string, *node) {
 	}
 }
 
-// limit reads a limit in its unit: counts are whole numbers, CPUs any number, sizes and
-// durations strings with a unit.
+// limit reads a limit in its unit: counts are whole numbers, CPUs any number, sizes and durations
+// strings with a unit.
 func (r *values) limit(key string, v *node, unit policy.Unit, into *int64) {
 	text, want := v.text, ""
 	switch {
@@ -241,5 +239,5 @@ func (r *values) limit(key string, v *node, unit policy.Unit, into *int64) {
 	}
 }
 
-// indexed names an item of a list by its number.
+// indexed returns the name of an item of a list, as key[i].
 func indexed(key string, i int) string { return key + "[" + strconv.Itoa(i) + "]" }

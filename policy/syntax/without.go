@@ -10,14 +10,14 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// takenOut is an item of [without]: one of a list that was inherited and is not wanted.
+// takenOut is an item of [without]: an inherited list item to remove.
 type takenOut struct {
-	// Of the list that it is taken out of.
+	// the key of the list and the item's text
 	key, item string
 	pos       Position
 }
 
-// withoutLists are the lists that items can be taken out of, with what names an item.
+// withoutLists are the lists from which items can be removed, with a description of their items.
 var withoutLists = []struct{ section, key, about string }{
 	{"", "mount", "targets of mounts"},
 	{"", "limits", "names of limits"},
@@ -36,8 +36,8 @@ var withoutLists = []struct{ section, key, about string }{
 	{"agent", "bindings", "names of bindings"},
 }
 
-// without reads [without], which has the shape of the file itself, with lists of what to
-// take out in place of the lists.
+// without reads [without], which has the sections and lists of the file itself, with the items to
+// remove.
 func (r *reader) without(key string, v *node) {
 	sections := map[string]map[string]func(string, *node){}
 	known := map[string]func(string, *node){}
@@ -66,8 +66,8 @@ func (r *reader) without(key string, v *node) {
 	r.table(key, v, known)
 }
 
-// takeOut takes what d does not want out of what it inherits. An item that nobody gave is an
-// error, since its author believes that it was there.
+// takeOut removes the items in d's [without] from what d inherits. An item that is not there is an
+// error, since the author believes that it is.
 func (d *draft) takeOut(base *draft, errs *Errors) {
 	for _, t := range d.without {
 		have := base.items(t.key)
@@ -93,7 +93,7 @@ func firstFew(all []string) []string {
 	return all
 }
 
-// sameItem is the form in which two spellings of one item are equal.
+// sameItem returns a form of an item that is equal for all its spellings.
 func sameItem(key, item string) string {
 	if key == "fetch.allow" || key == "fetch.deny" {
 		if h, err := policy.ParseHost(item); err == nil {
@@ -107,7 +107,7 @@ func sameItem(key, item string) string {
 	return item
 }
 
-// items are the names of what a list holds.
+// items returns the names of the items in a list.
 func (d *draft) items(key string) []string {
 	p := &d.policy
 	var out []string
@@ -147,7 +147,7 @@ func (d *draft) items(key string) []string {
 	return slices.Clone(out)
 }
 
-// remove takes each item of that name out of a list, and its places with it.
+// remove removes each item called name from a list, with its positions.
 func (d *draft) remove(key, name string) {
 	p := &d.policy
 	switch key {
@@ -188,7 +188,7 @@ func (d *draft) remove(key, name string) {
 	delete(d.at, key+" "+strconv.Quote(name))
 }
 
-// withoutKeys describes the keys of [without].
+// withoutKeys returns the keys of [without].
 func withoutKeys() []Key {
 	var out []Key
 	for _, l := range withoutLists {

@@ -15,8 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// One user may take at most share of shareOf parts of a bound, so that another user gets in at
-// once.
+// One user may take at most share/shareOf of a bound, so that another user gets in at once.
 const (
 	shareOf = 8
 	share   = 7
@@ -58,15 +57,14 @@ type holding struct {
 // run in a round.
 type line struct {
 	waiting []*ticket
-	// round is that of the last run that was admitted.
+	// round is the round of the run that was admitted last.
 	round int
-	// admitted has the round of the last run of each session that was admitted since the line was
-	// empty.
+	// admitted maps sessions to the round of their last admitted run, since the line was empty.
 	admitted map[string]int
 }
 
-// add puts a run into the first round that is not over and has no run of its session, and not
-// before the claim.
+// add inserts a run into the first open round without a run of its session, but not before claim.
+// claim may be nil.
 func (l *line) add(t, claim *ticket) {
 	t.round = l.round
 	if last, ok := l.admitted[t.session]; ok {
@@ -84,7 +82,7 @@ func (l *line) add(t, claim *ticket) {
 	l.waiting = slices.Insert(l.waiting, place, t)
 }
 
-// of counts the waiting runs of a session.
+// of returns how many runs of a session wait.
 func (l *line) of(session string) (n int) {
 	for _, t := range l.waiting {
 		if t.session == session {
@@ -105,7 +103,7 @@ type ticket struct {
 	// in is closed when the run is admitted.
 	in    chan struct{}
 	admit bool
-	// passed is the claim beside which the run was admitted.
+	// passed is the claim that waited when the run was admitted; nil if none did.
 	passed *ticket
 }
 
@@ -114,10 +112,10 @@ func New(b config.Bounds) *Queue {
 	return &Queue{bounds: b, held: map[uint32]holding{}, lines: map[uint32]*line{}}
 }
 
-// Enter waits until a run is admitted. leave must be called when the run has ended; calling leave
-// again does nothing. session is the id of the session of the run, or "". memory is in bytes. A run
-// that asks for more memory than one user may have counts as all of that memory, so it is admitted
-// when its user has nothing else running. The error has the code busy.
+// Enter waits until a run is admitted. leave must be called when the run has ended; further calls
+// do nothing. session is the id of the session of the run, or "". runs is how many runs it counts
+// as; memory is in bytes, and is cut to what one user may have, so that a larger run is admitted
+// when its user has nothing else running. Errors have the code busy.
 func (q *Queue) Enter(ctx context.Context, uid uint32, session string, runs int,
 	memory int64) (leave func(), err error) {
 	t := &ticket{uid: uid, session: session, runs: runs,
@@ -178,9 +176,8 @@ const (
 	wantMemory
 )
 
-// lacks returns why a run waits. While the claim waits for memory, other runs get only the memory
-// that the claim leaves. So the claim is admitted as soon as the runs before it have ended,
-// whatever comes after it.
+// lacks returns what a run still waits for. While a claim waits for memory, other runs get only the
+// memory that the claim leaves, so that it is admitted once the runs before it have ended.
 func (q *Queue) lacks(t *ticket) want {
 	has := q.held[t.uid]
 	switch {
@@ -196,9 +193,8 @@ func (q *Queue) lacks(t *ticket) want {
 	return wantNothing
 }
 
-// next admits every run that can be. A run for which there is no place stops all runs after it,
-// else they would pass it for ever. A run whose user has enough is passed, and so is a run that
-// waits for memory, by those that fit in beside it.
+// next admits every run that may start. A run that lacks a place stops all runs after it, else they
+// would pass it for ever. Runs that lack their user's share or memory may be passed.
 func (q *Queue) next() {
 	for i := 0; i < len(q.turn); {
 		t, lacks := q.first(q.lines[q.turn[i]])
@@ -218,9 +214,9 @@ func (q *Queue) next() {
 	}
 }
 
-// first returns the next run of a line, and what it waits for. Where that run waits for memory, the
-// next one is that of another session which asks for none: an invocation in a session, whose jail
-// has its memory already.
+// first returns the run of a line to admit next, and what it waits for. If the head waits for
+// memory or its user's share, that is a run of another session that needs no memory and may start:
+// an invocation, whose session's jail has its memory already.
 func (q *Queue) first(l *line) (*ticket, want) {
 	head := l.waiting[0]
 	lacks := q.lacks(head)
@@ -287,8 +283,8 @@ func (q *Queue) leave(t *ticket) {
 	q.next()
 }
 
-// giveUp takes a run out of its line and returns the error that the daemon is busy. It does nothing
-// if the run was admitted meanwhile: the run may as well start then.
+// giveUp takes a waiting run out of its line and returns the error with the code busy. It returns
+// nil if the run was admitted meanwhile.
 func (q *Queue) giveUp(t *ticket, why string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -300,7 +296,7 @@ func (q *Queue) giveUp(t *ticket, why string) error {
 	}
 	l := q.lines[t.uid]
 	l.waiting = slices.DeleteFunc(l.waiting, func(other *ticket) bool { return other == t })
-	// After a claim the next run of the same user is not waited for at once.
+	// After a claim, the next run of the same user takes its turn with the other users.
 	if len(l.waiting) == 0 || q.claim == t {
 		q.endTurn(t.uid)
 	}

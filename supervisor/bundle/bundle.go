@@ -18,29 +18,28 @@ import (
 	"github.com/jail-sandbox/jail/jail/asuser"
 )
 
-// ManifestFile is the name of the manifest in a bundle's folder, SignatureFile that
-// of the signed statement about it, where it has one.
+// ManifestFile is the name of the manifest in a bundle's folder, SignatureFile that of the signed
+// statement about it, which may be missing.
 const (
 	ManifestFile  = "bundle.json"
 	SignatureFile = "bundle.sig"
 )
 
-// A Bundle is an installed bundle whose manifest was found sound. Its modules are
-// checked when they are read.
+// A Bundle is an installed bundle with a valid manifest. Modules are checked when they are read.
 type Bundle struct {
 	Manifest
 	Dir string // its folder
-	// Text is the manifest, byte for byte, and Signed the statement about it, if there is one: load
-	// does not ask who signed.
+	// Text is the manifest, byte for byte. Signed is the statement about it, or ""; load does not
+	// verify it.
 	Text, Signed string
-	// Origin is how it was installed; nil where it came with jail.
+	// Origin tells how it was installed; nil if it came with jail.
 	Origin *Installed
 
 	owned bool
 }
 
-// Load reads the bundle in a folder. The folder holds what the manifest names and
-// nothing else, and bears the bundle's name.
+// Load reads the bundle in a folder. The folder must have the bundle's name and hold no file that
+// the manifest does not name.
 func Load(dir string) (*Bundle, error) { return load(dir, false) }
 
 func load(dir string, owned bool) (*Bundle, error) {
@@ -89,9 +88,8 @@ func (b *Bundle) onlyKnownFiles() error {
 	return nil
 }
 
-// read returns the content of a file of the bundle of at most limit bytes. The
-// name is opened once, without following a link; what is asked about it, its
-// descriptor is asked.
+// read returns the content of a file of the bundle of at most limit bytes. It opens the name once,
+// without following links, and checks the open file.
 func (b *Bundle) read(name string, limit int64) ([]byte, error) {
 	path := filepath.Join(b.Dir, name)
 	// A named pipe in its place would block without O_NONBLOCK.
@@ -117,7 +115,7 @@ func (b *Bundle) read(name string, limit int64) ([]byte, error) {
 	return text, err
 }
 
-// trusted checks what is known of a file before it is read.
+// trusted checks the kind of a file, and for an owned bundle that only root may write it.
 func (b *Bundle) trusted(path string, info fs.FileInfo, rightKind bool) error {
 	if !rightKind {
 		return fmt.Errorf("%s: %w: it is %s", path, ErrAltered, kindOf(info.Mode()))
@@ -140,7 +138,7 @@ func kindOf(mode fs.FileMode) string {
 	return "a special file"
 }
 
-// rootOnly refuses what another user than root could write.
+// rootOnly returns an error if another user than root may write the file.
 func rootOnly(path string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {

@@ -14,18 +14,17 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 )
 
-// Places say where bundles are.
+// Places are the locations of bundles.
 type Places struct {
-	// Of bundles that came with jail, in order.
+	// Dirs are the directories of bundles that came with jail, in order.
 	Dirs []string
-	// The Store of pulled ones; "" is none.
+	// Tools is the directory of the Store of pulled bundles; "" for none.
 	Tools string
 }
 
-// OpenPlaces is Open for bundles that came with jail and for pulled ones. A service that runs as
-// root sets owned: what anyone but root could write is refused, now and at each use. A pulled
-// bundle counts as long as its publisher's keys stand behind it; one of jail's own project takes
-// the place of an older one that came with jail.
+// OpenPlaces opens the bundles that came with jail, as Open does, and pulled ones. owned refuses
+// files that others than root may write; services that run as root set it. Pulled bundles must have
+// a valid signature. A newer bundle of jail's own replaces the one that came with jail.
 func OpenPlaces(p Places, owned bool) (*Set, error) {
 	s, err := open(owned, p.Dirs)
 	if err != nil || p.Tools == "" {
@@ -63,8 +62,8 @@ func (s *Set) addStore(tools string, owned bool) error {
 	return nil
 }
 
-// vouched verifies a bundle on the disk as if it came from afar, but for what is a question of the
-// day that it was installed on.
+// vouched verifies the signature of an installed bundle again, but not whether the statement has
+// expired, which only matters for an installation.
 func (b *Bundle) vouched(rings trust.Rings, in Installed) error {
 	v, err := Judge(rings, []byte(b.Text), b.Signed)
 	if err != nil {
@@ -93,8 +92,8 @@ func (s *Set) put(b *Bundle, in Installed) error {
 	return nil
 }
 
-// A Catalog is the Set of now: it looks whether something was installed, removed or withdrawn
-// since.
+// A Catalog returns the current Set. It reads the bundles again after an installation, removal or
+// change of keys.
 type Catalog struct {
 	places Places
 	owned  bool
@@ -102,15 +101,15 @@ type Catalog struct {
 	mu    sync.Mutex
 	set   *Set
 	stamp stamps
-	// The stamp was settled when the set was read.
+	// settled is set if the stamp was settled when the set was read.
 	settled bool
 }
 
-// settledAfter is how old a change must be for the next one to have another time: before Linux 6.13
-// the kernel's times go on in steps of a tick, and some file systems have coarser ones.
+// settledAfter is how old a change must be so that a later one has another time stamp: before Linux
+// 6.13 the kernel's times advance in ticks, and some file systems have coarser ones.
 const settledAfter = 2 * time.Second
 
-// stamps are those of the index and of the directory of keys.
+// stamps are the stamps of the index and of the directory of keys.
 type stamps [2]stamp
 
 type stamp struct {
@@ -118,7 +117,7 @@ type stamp struct {
 	mtime, ctime syscall.Timespec
 }
 
-// settled says that a change from now on has another stamp.
+// settled reports whether any later change will have another stamp.
 func (s stamps) settled() bool {
 	for _, st := range s {
 		if time.Since(time.Unix(st.ctime.Unix())) < settledAfter {
@@ -135,11 +134,11 @@ func OpenCatalog(p Places) (*Catalog, error) {
 	return c, err
 }
 
-// Now returns what is installed.
+// Now returns the current set. The pointer is the same as before if nothing changed.
 func (c *Catalog) Now() (*Set, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Before the set is read: a change that comes meanwhile is seen the next time.
+	// This comes before the set is read, so that a change meanwhile is seen the next time.
 	now, err := c.look()
 	if err != nil {
 		return nil, err
@@ -178,14 +177,14 @@ func (c *Catalog) look() (s stamps, err error) {
 	return s, nil
 }
 
-// Reload forgets what was read.
+// Reload makes the next call read the bundles again.
 func (c *Catalog) Reload() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.set = nil
 }
 
-// Find is Set.Find of now.
+// Find calls Set.Find on the current set.
 func (c *Catalog) Find(name string) (Command, error) {
 	set, err := c.Now()
 	if err != nil {
@@ -194,8 +193,8 @@ func (c *Catalog) Find(name string) (Command, error) {
 	return set.Find(name)
 }
 
-// List is Set.List of now. Where that cannot be read there are no tools: better none than one that
-// was withdrawn.
+// List returns the bundles of the current set. If it cannot be read, List returns none, rather than
+// a tool that was withdrawn.
 func (c *Catalog) List() []*Bundle {
 	set, err := c.Now()
 	if err != nil {

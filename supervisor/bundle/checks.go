@@ -12,7 +12,7 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// checks are asked in this order of each manifest; the first no is the answer.
+// checks are the checks of a manifest, in order. The first error is returned.
 var checks = []func(Manifest) error{
 	complete, boundedCounts, safeNames, safeTexts, plainFiles, soundModules, soundCommands,
 	soundSources, soundLicences, soundNeeds,
@@ -27,7 +27,7 @@ func (m Manifest) check() error {
 	return nil
 }
 
-// complete wants the format that is known, and every list to be there, if only as [].
+// complete checks the format, and that every list is present, if only as [].
 func complete(m Manifest) error {
 	if m.Format != Format {
 		return fmt.Errorf("format %d, where this jail reads %d", m.Format, Format)
@@ -75,7 +75,7 @@ func safeNames(m Manifest) error {
 	return nil
 }
 
-// safeTexts keeps control characters out of what is shown on terminals.
+// safeTexts refuses control characters in texts that terminals show.
 func safeTexts(m Manifest) error {
 	texts := []string{m.About}
 	for _, l := range m.Licences {
@@ -136,7 +136,7 @@ func soundModules(m Manifest) error {
 	return nil
 }
 
-// soundCommands wants each command once, and its module in the bundle.
+// soundCommands checks that command names are unique and their modules exist.
 func soundCommands(m Manifest) error {
 	files, seen := map[string]bool{}, map[string]bool{}
 	for _, mod := range m.Modules {
@@ -154,7 +154,7 @@ func soundCommands(m Manifest) error {
 	return nil
 }
 
-// soundSources wants each source to be pinned, and limits that are none or positive.
+// soundSources checks that each source is pinned and no limit is negative.
 func soundSources(m Manifest) error {
 	if m.Limits.MemoryBytes < 0 || m.Limits.WallMS < 0 {
 		return errors.New("limits: negative")
@@ -167,7 +167,7 @@ func soundSources(m Manifest) error {
 	return nil
 }
 
-// soundLicences allows that a bundle which was built in its place pins no licences.
+// soundLicences checks pinned licences. A bundle built in place need not pin any.
 func soundLicences(m Manifest) error {
 	for _, l := range m.Licences {
 		pinned := l.SHA256 != "" || l.Size != 0
@@ -207,12 +207,12 @@ func soundNeeds(m Manifest) error {
 	return nil
 }
 
-// Forms of texts in a manifest. Each is compiled when it is first asked for.
+// Patterns of texts in a manifest, compiled on first use.
 var (
 	// safeName is a name that can be typed, shown and compared without surprise. No letters beyond
 	// ASCII and one case, so that no two names look alike (T-608).
 	safeName = form(`^[a-z0-9][a-z0-9._+-]{0,63}$`)
-	// plainFile is the name of a file right in the bundle's folder.
+	// plainFile is the name of a file directly in the bundle's folder.
 	plainFile = form(`^[A-Za-z0-9_+][A-Za-z0-9._+-]{0,99}$`)
 	// safeVersion is three numbers without leading zeros, so that one version has one spelling.
 	safeVersion = form(`^(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})$`)

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// NotFoundError says that nothing installed has a name.
+// NotFoundError is returned for a name that nothing installed has.
 type NotFoundError struct {
-	// "tool", "bundle" or "pulled bundle"
+	// Kind is "tool", "bundle", "pulled bundle" or "publisher".
 	Kind string
 	Name string
-	// Names that it may have been meant to be, nearest first.
+	// Near has up to three similar names, nearest first.
 	Near []string
-	// Bundles that were left out, and might have had it.
+	// Left has the errors of bundles that were left out and may have the name.
 	Left []error
 }
 
@@ -32,7 +32,7 @@ func (e *NotFoundError) Error() string {
 	return text
 }
 
-// ambiguousError says that more than one bundle has a command of a name.
+// ambiguousError is returned for a command that more than one bundle has.
 type ambiguousError struct {
 	Name string
 	In   []string // the bundles
@@ -62,7 +62,7 @@ func (s *Set) notFound(kind, name string, names []string) error {
 	var near []string
 	for d := range maxDistance + 1 {
 		for _, n := range names {
-			// Of a name of one or two letters, everything short would be near.
+			// Every short name would be near a name of one or two letters.
 			if len(near) < maxNear && 2*d <= len(n) && 2*d < len(short)+1 && distance(short,
 				n) == d {
 				near = append(near, n)
@@ -72,8 +72,7 @@ func (s *Set) notFound(kind, name string, names []string) error {
 	return &NotFoundError{Kind: kind, Name: name, Near: near, Left: s.Problems()}
 }
 
-// distance counts the letters to insert, remove or replace to get from a to b. It
-// stops to count where it is plainly more than anyone wants to know.
+// distance returns the edit distance of a and b. It may stop early with a value above maxDistance.
 func distance(a, b string) int {
 	if len(a) > len(b)+maxDistance || len(b) > len(a)+maxDistance {
 		return maxDistance + 1
@@ -98,7 +97,7 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// IsMissing reports whether an error says that there is no one bundle or command of a name.
+// IsMissing reports whether err is a *NotFoundError or an *ambiguousError.
 func IsMissing(err error) bool {
 	var missing *NotFoundError
 	var ambiguous *ambiguousError

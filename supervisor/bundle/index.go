@@ -35,8 +35,8 @@ type Installed struct {
 	Time   time.Time `json:"time"`
 }
 
-// seen is the newest version of a bundle that was ever installed. It stays when the bundle goes, so
-// that nobody is moved back to a version with known holes.
+// seen is the newest version of a bundle that was ever installed. It outlives the bundle, so that
+// nobody is moved back to a version with known holes.
 type seen struct {
 	Publisher string `json:"publisher"`
 	Name      string `json:"name"`
@@ -44,8 +44,7 @@ type seen struct {
 	Manifest  string `json:"manifest"`
 }
 
-// index is all that is known of the installed bundles. It is one file, so that a change of it
-// happens or does not.
+// index is the list of installed bundles. It is one file, so that changes are atomic.
 type index struct {
 	Format  int         `json:"format"`
 	Bundles []Installed `json:"bundles"`
@@ -99,7 +98,7 @@ func (ix index) find(name string) (Installed, bool) {
 	return ix.Bundles[i], true
 }
 
-// with returns an index in which a bundle is the one of its name.
+// with returns the index with a bundle added, or replaced if the name is in use.
 func (ix index) with(in Installed) index {
 	next := ix.without(in.Name)
 	next.Bundles = append(next.Bundles, in)
@@ -117,16 +116,16 @@ func (ix index) without(name string) index {
 	return ix
 }
 
-// forget drops the newest version that was seen of a bundle: an operator's way back from a version
-// that should never have been.
+// forget returns the index without the newest version seen of a bundle, so that an operator can go
+// back to an older one.
 func (ix index) forget(publisher, name string) index {
 	ix.Seen = slices.DeleteFunc(slices.Clone(ix.Seen),
 		func(s seen) bool { return s.Publisher == publisher && s.Name == name })
 	return ix
 }
 
-// allows returns an error that wraps trust.ErrRollback for a version below the newest that was
-// seen, and for another content of the same version.
+// allows returns an error that wraps trust.ErrRollback for a version below the newest seen, and for
+// the same version with another manifest.
 func (ix index) allows(publisher string, s trust.Statement) error {
 	for _, old := range ix.Seen {
 		if old.Publisher != publisher || old.Name != s.Name {
@@ -145,7 +144,7 @@ func (ix index) allows(publisher string, s trust.Statement) error {
 	return nil
 }
 
-// compareVersions compares two that safeVersion took.
+// compareVersions compares versions that safeVersion accepts. The result is negative if a is older.
 func compareVersions(a, b string) int {
 	as, bs := strings.Split(a, "."), strings.Split(b, ".")
 	for i := range min(len(as), len(bs)) {

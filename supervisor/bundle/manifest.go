@@ -11,8 +11,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 )
 
-// Limits on what a manifest may say. They are far above what a real bundle needs:
-// their job is that a hostile one costs little to refuse.
+// Limits on a manifest, far above what real bundles need, so that a hostile one is cheap to refuse.
 const (
 	maxManifest = 1 << 20 // bytes
 	maxValues   = 1 << 17 // JSON values
@@ -21,22 +20,21 @@ const (
 	maxModules  = 200
 	maxImports  = 500
 	maxSources  = 100
-	// Bytes of one name or sentence.
+	// bytes of one name or sentence
 	maxText    = 400
 	maxLicence = 1 << 20
-	// Bytes of all files together, of a bundle that is pulled.
+	// bytes of all files of a pulled bundle
 	maxBundle = 512 << 20
 	maxNeeds  = 50
 )
 
-// Format is the version of the manifest's shape that this package reads.
+// Format is the version of the manifest format that this package reads.
 const Format = 1
 
-// ErrManifest is in every error about what a manifest says.
+// ErrManifest is wrapped by every error about a manifest.
 var ErrManifest = errors.New("bad manifest")
 
-// A Manifest is what bundle.json says of a bundle. What its commands may do is the
-// policy's alone: what a manifest asks for, it asks for, and a run has no more of it
+// A Manifest is the content of bundle.json. What it asks for is only a request: a run gets no more
 // than the policy grants.
 type Manifest struct {
 	Format    int            `json:"format"`
@@ -48,13 +46,12 @@ type Manifest struct {
 	Modules   []ModuleEntry  `json:"modules"`
 	Commands  []CommandEntry `json:"commands"`
 	Limits    Limits         `json:"limits"`
-	// nil where it is not said
+	// nil if missing
 	Needs *Needs `json:"needs,omitempty"`
 }
 
-// Parse reads a manifest. It refuses a key that it does not know or that is there twice, null, and
-// anything behind the end, so that no other reader can see something else in the same bytes (T-611).
-// Errors wrap ErrManifest.
+// Parse reads a manifest. It refuses unknown and duplicate keys, null, and trailing data, so that
+// no other reader can see something else in the same bytes (T-611). Errors wrap ErrManifest.
 func Parse(text []byte) (m Manifest, err error) {
 	if len(text) > maxManifest {
 		return m, fmt.Errorf("%w: larger than %d bytes", ErrManifest, maxManifest)
@@ -74,7 +71,7 @@ func Parse(text []byte) (m Manifest, err error) {
 	return m, nil
 }
 
-// noNull refuses a JSON text with a null: a field has a value or is left out.
+// noNull refuses a JSON text with a null.
 func noNull(text []byte) error {
 	for d := json.NewDecoder(bytes.NewReader(text)); ; {
 		token, err := d.Token()
@@ -87,18 +84,17 @@ func noNull(text []byte) error {
 	}
 }
 
-// Needs are what commands of a bundle reach for outside of their own directory. They
-// are requests: a run of a pulled bundle has the part of them that the policy grants,
-// and hosts that are not among them it does not reach at all.
+// Needs are what the commands of a bundle use outside of their own directory. A run of a pulled
+// bundle gets those that the policy grants, and no other host.
 type Needs struct {
-	// Names, *. and a name, or *
+	// host names, "*." and a name, or "*"
 	Hosts []string `json:"hosts"`
-	// Absolute paths in the jail.
+	// absolute paths in the jail
 	Mounts []string `json:"mounts"`
 }
 
-// A Licence is an SPDX expression and the file of the bundle that holds its text. A
-// bundle that is carried from host to host pins that file as well.
+// A Licence is an SPDX expression and the file of the bundle with its text. A bundle that is
+// distributed must pin that file as well.
 type Licence struct {
 	SPDX   string `json:"spdx"`
 	File   string `json:"file"`
@@ -106,14 +102,14 @@ type Licence struct {
 	Size   int64  `json:"size,omitempty"` // bytes
 }
 
-// A Source is what a bundle was built from, pinned by the digest of its archive.
+// A Source is a source that a bundle was built from, pinned by the SHA-256 of its archive.
 type Source struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	SHA256  string `json:"sha256"`
 }
 
-// A Layout is how a module expects to find the directories that it is given.
+// A Layout is how a module finds the directories that it is given.
 type Layout string
 
 const (
@@ -130,7 +126,7 @@ type ModuleEntry struct {
 	SHA256 string `json:"sha256"` // hexadecimal, lower case
 	Size   int64  `json:"size"`   // bytes
 	Layout Layout `json:"layout"`
-	// "module.name" of every function it needs
+	// "module.name" of every function that it imports
 	Imports []string `json:"imports"`
 }
 
@@ -142,23 +138,23 @@ type CommandEntry struct {
 	About  string `json:"about"`
 }
 
-// Limits are what the bundle's author recommends; 0 says nothing.
+// Limits are what the bundle's author recommends; 0 means no recommendation.
 type Limits struct {
 	MemoryBytes int64 `json:"memory_bytes"`
 	WallMS      int64 `json:"wall_ms"`
 }
 
-// A File is one that a manifest names.
+// A File is a file that a manifest names.
 type File struct {
 	Name string
-	// Hexadecimal; empty where the manifest does not pin it.
+	// hexadecimal; empty if the manifest does not pin it
 	SHA256 string
 	Size   int64 // bytes
 	Module bool
 }
 
-// Files are all files of the bundle but the manifest and its signature, in the order in which they
-// are carried: modules, then licences.
+// Files returns all files of the bundle except the manifest and its signature, in the order of
+// transfer: modules, then licences.
 func (m Manifest) Files() []File {
 	var files []File
 	for _, mod := range m.Modules {
@@ -175,8 +171,8 @@ func (m Manifest) Files() []File {
 	return files
 }
 
-// Portable returns why a bundle cannot be carried to another host, or nil: each of its files has to
-// be pinned by the manifest, and all together have to be small enough to be taken.
+// Portable returns an error unless the bundle can be distributed: the manifest must pin each file,
+// and the total size must be within maxBundle.
 func (m Manifest) Portable() error {
 	total, names := int64(0), map[string]bool{ManifestFile: true, SignatureFile: true}
 	for _, f := range m.Files() {

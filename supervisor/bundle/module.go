@@ -9,15 +9,14 @@ import (
 )
 
 var (
-	// ErrAltered is in errors about files that are not those of the manifest.
+	// ErrAltered is wrapped by errors about files that differ from the manifest.
 	ErrAltered = errors.New("not what the manifest names")
-	// errUntrusted is in errors about files that others than root could change,
-	// where root's alone are wanted.
+	// errUntrusted is wrapped by errors about files that others than root could change.
 	errUntrusted = errors.New("open to change by others than root")
 )
 
-// coreModule is how a WebAssembly core module of version 1 begins. A component
-// has other numbers in the same place.
+// coreModule is the header of a WebAssembly core module of version 1. A component has another
+// version there.
 const coreModule = "\x00asm\x01\x00\x00\x00"
 
 // A Module is a module of an installed bundle.
@@ -27,13 +26,11 @@ type Module struct {
 	bundle *Bundle
 }
 
-// Path is where the module's file is. To open it by this name is to run what may
-// not have been verified: use Read.
+// Path returns the path of the module's file, which is not verified: use Read to run it.
 func (m Module) Path() string { return filepath.Join(m.bundle.Dir, m.File) }
 
-// Read returns the bytes of the module, which are those that the manifest names:
-// size, sha256 and kind were checked on these bytes. Errors wrap ErrAltered,
-// errUntrusted, or come from reading.
+// Read returns the bytes of the module. Their size, SHA-256 and kind were checked against the
+// manifest. Errors wrap ErrAltered or errUntrusted, or come from reading.
 func (m Module) Read() ([]byte, error) {
 	code, err := m.bundle.read(m.File, m.Size)
 	if err != nil {
@@ -53,11 +50,11 @@ func (m Module) Read() ([]byte, error) {
 	return code, nil
 }
 
-// Verify reads each module of the bundle, and each licence that the manifest pins, and returns what
-// is wrong with them.
+// Verify reads and checks all modules, and the licences that the manifest pins. It returns all
+// errors joined.
 func (b *Bundle) Verify() error { return b.each(nil) }
 
-// each verifies all files, and asks check of each module besides.
+// each verifies all files, and calls check for each module. check may be nil.
 func (b *Bundle) each(check func(ModuleEntry, []byte) error) error {
 	var all []error
 	for _, entry := range b.Modules {

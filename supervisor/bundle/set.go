@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// A Set is what was installed when it was opened. It does not change; a module
-// that was altered since is refused when it is read.
+// A Set holds the bundles that were installed when it was opened. It does not change; reading a
+// module that was altered since fails.
 type Set struct {
 	bundles  []*Bundle // by name
 	problems []error
@@ -24,7 +24,7 @@ type Command struct {
 	Name   string // argv[0] for the module
 	About  string
 	Module Module
-	// Of a pulled bundle: nil where nothing is said.
+	// Needs are what a pulled bundle asks for; nil for one that came with jail.
 	Needs *Needs
 }
 
@@ -64,8 +64,7 @@ func (s *Set) add(dir string, owned bool) error {
 		return err
 	}
 	for _, e := range entries {
-		// A name that no bundle can have is something that is being unpacked, or
-		// nothing of ours.
+		// A name that no bundle can have is a folder that is being unpacked, or not jail's.
 		if !safeName(e.Name()) || s.bundle(e.Name()) != nil {
 			continue
 		}
@@ -87,13 +86,13 @@ func (s *Set) bundle(name string) *Bundle {
 	return s.bundles[i]
 }
 
-// Problems are the bundles that were left out, each with the reason.
+// Problems returns the errors of the bundles that were left out.
 func (s *Set) Problems() []error { return slices.Clone(s.problems) }
 
-// List returns the bundles, by name.
+// List returns the bundles, sorted by name.
 func (s *Set) List() []*Bundle { return slices.Clone(s.bundles) }
 
-// Show returns the bundle of the given name; the error is a *NotFoundError.
+// Show returns the bundle of the given name. The error is a *NotFoundError.
 func (s *Set) Show(name string) (*Bundle, error) {
 	if b := s.bundle(name); b != nil {
 		return b, nil
@@ -151,7 +150,7 @@ func (b *Bundle) command(c CommandEntry) Command {
 	if b.Origin != nil {
 		command.Needs = b.Manifest.Needs
 		if command.Needs == nil {
-			// What came from afar and does not say what it needs, needs nothing.
+			// A pulled bundle that names no needs gets none.
 			command.Needs = &Needs{}
 		}
 	}

@@ -18,24 +18,23 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/flock"
 )
 
-// ErrNotAccepted is in errors about a bundle that asks for more than was agreed to.
+// ErrNotAccepted is wrapped by errors about a bundle that asks for more than was accepted.
 var ErrNotAccepted = errors.New("asks for more than was accepted")
 
-// ErrTaken is in errors about names that belong to another publisher.
+// ErrTaken is wrapped by errors about a name that belongs to another publisher.
 var ErrTaken = errors.New("the name is another publisher's")
 
-// officialNames are those of the bundles that ship with jail: nobody else's bundle may be taken for
-// one of them.
+// officialNames are the bundles that ship with jail. Other publishers may not use these names.
 var officialNames = []string{"core-utils", "data-utils", "search", "python", "js"}
 
 // Kinds of NotFoundError.
 const (
 	pulledBundle = "pulled bundle"
-	// Publisher is one whose keys count.
+	// Publisher is for a publisher without a ring.
 	Publisher = "publisher"
 )
 
-// A Store is where pulled bundles are installed. What is in it:
+// A Store installs pulled bundles into a directory:
 //
 //	index.json          which bundles are installed, and the newest versions that were seen
 //	keys/NAME.ring      whose signatures count
@@ -45,9 +44,9 @@ const (
 // name is nothing.
 type Store struct {
 	Dir string
-	// Directories of the bundles that came with jail.
+	// Shipped are the directories of the bundles that came with jail.
 	Shipped []string
-	// Check is asked of each module before it is installed.
+	// Check is called for each module before the bundle is installed.
 	Check func(ModuleEntry, []byte) error
 }
 
@@ -63,14 +62,14 @@ type Offer struct {
 	Accept string `json:"accept,omitempty"`
 }
 
-// KeysDir is where rings are.
+// KeysDir returns the directory of the rings.
 func (s *Store) KeysDir() string { return filepath.Join(s.Dir, "keys") }
 
 func (s *Store) folder(manifest, name string) string {
 	return filepath.Join(s.Dir, "store", strings.TrimPrefix(manifest, "sha256:"), name)
 }
 
-// locked calls f while nobody else changes the store.
+// locked calls f while it holds the store's lock.
 func (s *Store) locked(f func() error) error {
 	if err := os.MkdirAll(filepath.Join(s.Dir, "store"), 0o755); err != nil {
 		return err
@@ -83,11 +82,10 @@ func (s *Store) locked(f func() error) error {
 	return f()
 }
 
-// Install verifies an offer, takes its files from r in the order of Manifest.Files, and puts them
-// in place of the bundle of that name. First of all the signature is verified, then the manifest by
-// the digest in it, then each file by the digest in that: no byte is written whose digest nobody
-// signed. record is called when all is verified and nothing is changed yet; where it fails nothing
-// is installed.
+// Install verifies an offer, reads its files from r in the order of Manifest.Files, and installs
+// the bundle in place of the one of its name. It verifies the signature, then the manifest by the
+// signed digest, then each file by the manifest's digest before the file is used. record is called
+// when all is verified; if it fails, nothing is installed.
 func (s *Store) Install(o Offer, r io.Reader, now time.Time,
 	record func(Installed) error) (in Installed, err error) {
 	err = s.locked(func() error {
@@ -141,14 +139,15 @@ func (s *Store) install(o Offer, r io.Reader, now time.Time,
 	return in, errors.Join(ix.with(in).write(s.Dir), s.sweep(ix.with(in), now))
 }
 
-// A Verdict is a manifest that enough keys of a publisher stand behind.
+// A Verdict is a manifest that enough keys of a publisher have signed.
 type Verdict struct {
 	Manifest
 	Statement trust.Statement
 	Ring      trust.Ring
 }
 
-// Judge verifies a manifest by the signed statement about it.
+// Judge verifies a manifest by the signed statement about it. The errors wrap ErrAltered,
+// ErrManifest or those of trust.Rings.Verify.
 func Judge(rings trust.Rings, manifest []byte, signed string) (Verdict, error) {
 	statement, ring, err := rings.Verify(signed)
 	if err != nil {
@@ -168,7 +167,7 @@ func Judge(rings trust.Rings, manifest []byte, signed string) (Verdict, error) {
 	return Verdict{m, statement, ring}, err
 }
 
-// free wants the name of a bundle to be its publisher's.
+// free returns an error if the name of a bundle belongs to another publisher.
 func (s *Store) free(ix index, in Installed) error {
 	if old, ok := ix.find(in.Name); ok && old.Publisher != in.Publisher {
 		return fmt.Errorf("bundle %s of %s: %w: %s's is installed", in.Name, in.Publisher, ErrTaken,
@@ -190,8 +189,8 @@ func (s *Store) free(ix index, in Installed) error {
 	return nil
 }
 
-// agreed wants that somebody has agreed to what the bundle needs: with the version that is
-// installed, or now, to this very manifest.
+// agreed returns an error unless the bundle's needs were accepted: with the installed version, or
+// now, for this manifest.
 func (s *Store) agreed(ix index, m Manifest, in Installed, accept string) error {
 	if accept != "" && accept != in.Manifest {
 		return fmt.Errorf("bundle %s: %w: %s was accepted, and this is %s", in.Name, ErrNotAccepted,
@@ -211,8 +210,8 @@ func (s *Store) agreed(ix index, m Manifest, in Installed, accept string) error 
 	return nil
 }
 
-// Reach lists what a bundle reaches for outside of its own directory, a phrase each: what a person
-// has to agree to.
+// Reach returns what a bundle uses outside of its own directory, a phrase each, for a person to
+// accept: hosts, mounts, and imports other than plain WASI.
 func (m Manifest) Reach() []string {
 	var all []string
 	if m.Needs != nil {
@@ -235,8 +234,8 @@ func (m Manifest) Reach() []string {
 	return slices.Compact(all)
 }
 
-// unpack writes the files into a new folder, each no longer than the manifest says and with its
-// digest, and returns the folder.
+// unpack writes and verifies the files in a new folder and returns the folder. The folder may be
+// set on error; the caller removes it.
 func (s *Store) unpack(m Manifest, o Offer, r io.Reader) (string, error) {
 	fresh, err := os.MkdirTemp(filepath.Join(s.Dir, "store"), ".new-")
 	if err != nil {
@@ -262,7 +261,7 @@ func (s *Store) unpack(m Manifest, o Offer, r io.Reader) (string, error) {
 			return fresh, err
 		}
 	}
-	// What is installed is what the very code that runs it can read.
+	// load is the function that reads the bundle for its runs.
 	b, err := load(dir, true)
 	if err != nil {
 		return fresh, err
@@ -270,7 +269,7 @@ func (s *Store) unpack(m Manifest, o Offer, r io.Reader) (string, error) {
 	return fresh, errors.Join(b.each(s.Check), atomicfile.SyncDir(dir), atomicfile.SyncDir(fresh))
 }
 
-// writeFile makes a new file and wants it to be the one that was named, if it was.
+// writeFile makes a new file. If want has a digest, the content must match it.
 func writeFile(path string, r io.Reader, want File) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o644)
 	if err != nil {
@@ -294,10 +293,10 @@ func writeFile(path string, r io.Reader, want File) error {
 	return nil
 }
 
-// place gives a folder that was unpacked its name.
+// place renames an unpacked folder to its final name.
 func (s *Store) place(fresh string, in Installed) error {
 	home := filepath.Dir(s.folder(in.Manifest, in.Name))
-	// The same content, or a half of it.
+	// A folder with the same content may exist, or part of one.
 	if err := os.RemoveAll(home); err != nil {
 		return err
 	}
@@ -307,11 +306,11 @@ func (s *Store) place(fresh string, in Installed) error {
 	return atomicfile.SyncDir(filepath.Dir(home))
 }
 
-// keepOld is how long a folder stays that the index does not name any more: somebody may be about
-// to read it.
+// keepOld is how long a folder stays after the index no longer names it, since somebody may be
+// about to read it.
 const keepOld = time.Hour
 
-// sweep removes what nobody uses.
+// sweep removes folders that the index has not named for keepOld.
 func (s *Store) sweep(ix index, now time.Time) error {
 	entries, err := os.ReadDir(filepath.Join(s.Dir, "store"))
 	if err != nil {
@@ -329,9 +328,8 @@ func (s *Store) sweep(ix index, now time.Time) error {
 	return errors.Join(all...)
 }
 
-// Remove takes a pulled bundle away. That its version was seen is forgotten only where forget is
-// set: then an older one can be installed again. The error is a *NotFoundError, or comes from the
-// disk, or from record.
+// Remove removes a pulled bundle. If forget is set, the newest version seen is forgotten, and an
+// older one can be installed again. Errors are a *NotFoundError, or come from the disk or record.
 func (s *Store) Remove(name string, forget bool, record func(Installed) error) (in Installed,
 	err error) {
 	err = s.locked(func() error {
@@ -358,7 +356,7 @@ func (s *Store) Remove(name string, forget bool, record func(Installed) error) (
 	return in, err
 }
 
-// SetRing puts a ring into use; explicit is an operator's word that it is that publisher's. See
+// SetRing puts a ring into use. explicit is set if an operator vouches for it. See
 // trust.Rings.Admit.
 func (s *Store) SetRing(r trust.Ring, explicit bool, now time.Time, record func() error) error {
 	return s.locked(func() error {
@@ -376,7 +374,7 @@ func (s *Store) SetRing(r trust.Ring, explicit bool, now time.Time, record func(
 	})
 }
 
-// RemoveRing takes a publisher's ring out of use: its bundles do not run any more.
+// RemoveRing removes a publisher's ring. The publisher's bundles then no longer run.
 func (s *Store) RemoveRing(publisher string, record func() error) error {
 	return s.locked(func() error {
 		rings, err := trust.Load(s.KeysDir(), true)

@@ -10,8 +10,8 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// Approvals are what the operator of a host says of approvals, in a TOML file of the daemon's that
-// nobody else can write; jaild(8) has them:
+// Approvals are the operator's settings for approvals, from a TOML file that only the daemon's user
+// may write. jaild(8) describes them:
 //
 //	mcp    = false                         # whether jail mcp may decide; true if missing
 //	notify = ["/usr/local/bin/tell", "-q"] # started for each action that begins to wait
@@ -20,13 +20,13 @@ type Approvals struct {
 	Notify []string
 }
 
-// maxNotify bounds the words of notify, and maxNotifyWord each of them in bytes.
+// maxNotify bounds the words of notify, and maxNotifyWord the bytes of each.
 const (
 	maxNotify     = 32
 	maxNotifyWord = 4 << 10
 )
 
-// ReadApprovals reads the file at path, which need not exist.
+// ReadApprovals reads the file at path. It returns the zero value if there is none.
 func ReadApprovals(path string) (s Approvals, err error) {
 	err = read(path, "approvals", "jaild(8) has the keys of approvals.toml",
 		func(text []byte) error { return s.parse(path, text) })
@@ -58,7 +58,7 @@ func (s *Approvals) parse(path string, text []byte) error {
 	return nil
 }
 
-// program reads a program and its arguments.
+// program reads a program with its arguments from a list of texts.
 func program(value any) (words []string, err error) {
 	list, _ := value.([]any)
 	for _, item := range list {

@@ -1,5 +1,5 @@
-// Package config says where a daemon's files are and how much the daemon may run: the defaults of
-// the system and of a user. It decides nothing about a run.
+// Package config holds the locations of a daemon's files and the bounds on what it runs, with the
+// defaults for the system and for a user.
 package config
 
 import (
@@ -16,24 +16,24 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
-// systemSocket is the socket of a daemon of root's.
+// systemSocket is the socket of the host's daemon, which runs as root.
 const systemSocket = "/run/jail/jail.sock"
 
-// Config says where things are. Every path is absolute.
+// Config has the locations and bounds of a daemon. Every path is absolute.
 type Config struct {
 	// StateDir holds runs, workspaces, compiled modules and keys.
 	StateDir string
 	// LogDir holds the audit log.
 	LogDir string
-	// Bundles are the directories of the tool bundles that came with jail, in order.
+	// Bundles are the directories of the bundles that came with jail; earlier ones win.
 	Bundles []string
 	// Tools holds pulled bundles and the keys of their publishers; everybody can read it.
 	Tools string
 	// Profiles holds the operator's profiles.
 	Profiles string
 
-	// Ceiling, Fetch, Audit and Settings are files of the operator: the host's ceiling, and what
-	// they say of fetches, of the log and of the daemon. None need exist.
+	// Ceiling, Fetch, Audit and Settings are files of the operator: the host's ceiling, and the
+	// settings of fetches, the audit log and the daemon. Each may be missing.
 	Ceiling, Fetch, Audit, Settings string
 	// Approvals is a file of the operator that need not exist: see ReadApprovals.
 	Approvals string
@@ -41,31 +41,31 @@ type Config struct {
 	// Containers is a file of the operator that need not exist: see ReadNode.
 	Containers string
 
-	// Exe is the daemon's own program, which is the fetch proxy's too.
+	// Exe is the program of the daemon, which also runs as the fetch proxy.
 	Exe string
-	// Shim, Init and AgentInit are the programs jail-shim, jail-init, and the jail-init of agents.
+	// Shim, Init and AgentInit are the programs jail-shim, jail-init and jail-init-agent.
 	Shim, Init, AgentInit string
-	// Slice is the control group above all jails.
+	// Slice is the parent cgroup of all jails.
 	Slice string
-	// Socket is where the daemon listens; the record of its start names it.
+	// Socket is the path of the daemon's socket.
 	Socket string
 	// Private says that the daemon serves one client only.
 	Private bool
-	// Bounds hold what runs at one time.
+	// Bounds limit what runs at one time.
 	Bounds Bounds
-	// Refusals says that what Landlock refuses is read from the host's audit log.
+	// Refusals is set if Landlock's refusals are read from the host's audit log.
 	Refusals bool
 	Version  string
-	// Log is for what fails in the background; nil drops it.
+	// Log gets the errors of background work; nil drops them.
 	Log *daemonlog.Log
 }
 
 // Places returns the directories of bundles.
 func (c Config) Places() bundle.Places { return bundle.Places{Dirs: c.Bundles, Tools: c.Tools} }
 
-// Default returns the configuration for the program at exe: below $JAIL_STATE if that is set, else
-// in the places of the system. Default looks for binaries and bundles beside the program, as a
-// build leaves them, and where `make install` puts them.
+// Default returns the configuration for the program at exe: below $JAIL_STATE if set, else in the
+// system's places. It looks for binaries and bundles next to the program, as a build leaves them,
+// and where `make install` puts them.
 func Default(exe string, getenv func(string) string) Config {
 	c := Config{
 		StateDir:   "/var/lib/jail",
@@ -98,8 +98,8 @@ func Default(exe string, getenv func(string) string) Config {
 	return c
 }
 
-// Below returns the configuration with state, log and socket below one directory, as several
-// instances on one host have it.
+// Below returns the configuration with state, log and socket below one directory, for several
+// instances on one host.
 func (c Config) Below(dir string) Config {
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
@@ -113,7 +113,7 @@ func (c Config) Below(dir string) Config {
 	return c
 }
 
-// settingsIn puts the files of the operator into a directory.
+// settingsIn sets the paths of the operator's settings to files in dir.
 func (c *Config) settingsIn(dir string) {
 	c.Fetch = filepath.Join(dir, "fetch.toml")
 	c.Audit = filepath.Join(dir, "audit.toml")
@@ -121,10 +121,10 @@ func (c *Config) settingsIn(dir string) {
 	c.Approvals = filepath.Join(dir, "approvals.toml")
 }
 
-// Jaild returns the path of the daemon that belongs to the program at exe.
+// Jaild returns the path of the daemon next to the program at exe.
 func Jaild(exe string) string { return filepath.Join(filepath.Dir(exe), "jaild") }
 
-// firstFile returns the first of paths that exists, or the first, for the message that it does not.
+// firstFile returns the first path that exists. If none does, it returns the first, for the error.
 func firstFile(paths ...string) string {
 	for _, p := range paths {
 		if _, err := os.Stat(p); err == nil {
@@ -134,13 +134,13 @@ func firstFile(paths ...string) string {
 	return paths[0]
 }
 
-// Anchors returns the directory of the state of each anchor of the log.
+// Anchors returns the directory that holds the state of the log's anchors.
 func (c Config) Anchors() string { return filepath.Join(c.StateDir, "anchors") }
 
 // Version is the version of jail.
 const Version = wire.Version
 
-// Bounds say how much runs at one time, and how much may wait for that.
+// Bounds limit how much runs at one time, and how much may wait.
 type Bounds struct {
 	Runs int // at one time
 	// Memory is the sum of the memory limits of the runs that are admitted, in bytes.
@@ -158,21 +158,21 @@ type Bounds struct {
 	Compile int
 	// Cache is how many bytes of compiled modules are kept; 0 is 4 GiB.
 	Cache int64
-	// Sessions is how many sessions one user may have open; 0 is UserSessions.
+	// Sessions is how many sessions one user may have open; 0 means UserSessions.
 	Sessions int
 }
 
-// Sessions that are open at one time.
+// Bounds of the sessions that are open at one time.
 const (
-	// MostSessions are those of all users together.
+	// MostSessions is for all users together.
 	MostSessions = 256
-	// UserSessions are those of one user, where the settings say nothing.
+	// UserSessions is the default for one user.
 	UserSessions = 64
 )
 
-// DefaultBounds returns the bounds for a host with so many bytes of memory and a daemon with so
-// many descriptors. Limits of memory are upper bounds that few runs come near to, and the kernel
-// holds each: so four times the host's memory may be promised.
+// DefaultBounds returns the bounds for a host with memory bytes and a daemon with this many
+// descriptors. Four times the memory may be promised, since few runs come near their memory limits,
+// which the kernel enforces.
 func DefaultBounds(memory int64, descriptors uint64) Bounds {
 	const (
 		// perRun is the number of descriptors that the daemon opens for a run.
@@ -188,16 +188,16 @@ func DefaultBounds(memory int64, descriptors uint64) Bounds {
 		Connections: int(connections)}
 }
 
-// Up to four jails are prewarmed for each processor, if the host has a gibibyte for each: a jail
-// takes some hundredths of that.
+// DefaultBounds prewarms up to four jails per processor and one per gibibyte of memory, of which a
+// jail takes a few hundredths.
 const (
 	perWarm = 1 << 30
 	maxWarm = 64
 )
 
-// ForUser returns the configuration with everything in the places of an ordinary user: below
-// $XDG_STATE_HOME, $XDG_DATA_HOME, $XDG_CONFIG_HOME and
-// $XDG_RUNTIME_DIR (the XDG Base Directory Specification). The ceiling stays that of the host.
+// ForUser returns the configuration in the places of an ordinary user: below $XDG_STATE_HOME,
+// $XDG_DATA_HOME, $XDG_CONFIG_HOME and $XDG_RUNTIME_DIR (the XDG Base Directory Specification). The
+// ceiling is still the host's.
 func (c Config) ForUser(getenv func(string) string) Config {
 	home := getenv("HOME")
 	if !filepath.IsAbs(home) {
@@ -225,8 +225,8 @@ func (c Config) ForUser(getenv func(string) string) Config {
 	return c
 }
 
-// ForCaller is ForUser for an ordinary user on a host where no daemon of root has its socket, and
-// who names no socket: the daemon of the host comes first.
+// ForCaller returns ForUser's configuration for an ordinary user if the host has no daemon of root.
+// Otherwise, or if $JAIL_STATE or another $JAIL_SOCKET is set, it returns c.
 func (c Config) ForCaller(getenv func(string) string) Config {
 	if os.Geteuid() == 0 || getenv("JAIL_STATE") != "" {
 		return c

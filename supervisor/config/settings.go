@@ -21,9 +21,8 @@ import (
 // leastCache is the smallest cache of compiled modules that the settings may ask for, in bytes.
 const leastCache = 1 << 20
 
-// Settings are what the operator of a host says of the daemon, in a TOML file that nobody else can
-// write; jaild(8) has them. For a setting that is not given, DefaultBounds has the value for this
-// host.
+// Settings are the operator's settings of the daemon, from a TOML file that only root or its owner
+// may write. jaild(8) describes them. DefaultBounds supplies values that are missing.
 //
 //	metrics = "127.0.0.1:9464"   # where Prometheus finds them, besides the socket; "" for nowhere
 //
@@ -68,7 +67,7 @@ type Settings struct {
 	} `json:"denied"`
 }
 
-// ReadSettings reads the file at path, which need not exist.
+// ReadSettings reads the file at path. It returns the zero value if there is none.
 func ReadSettings(path string) (s Settings, err error) {
 	err = read(path, "the daemon", "jaild(8) has the keys of jaild.toml",
 		func(text []byte) error { return s.parse(path, text) })
@@ -85,13 +84,14 @@ func (s *Settings) parse(path string, text []byte) error {
 	})
 }
 
-// read reads a file of settings by parse; the file need not exist. hint says where its keys are.
+// read passes the text of the file at path to parse. It does nothing if the file is missing. hint
+// is added to errors in the file.
 func read(path, of, hint string, parse func(text []byte) error) error {
 	text, err := profiles.ReadTrusted(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	// That is no fault of the file's.
+	// A lack of memory or descriptors is not the file's fault.
 	if problem.IsShort(err) {
 		return problem.New(problem.Failed, "settings of %s: %w", of, err)
 	}
@@ -104,8 +104,8 @@ func read(path, of, hint string, parse func(text []byte) error) error {
 	return nil
 }
 
-// loopback refuses an address that other hosts can reach: the endpoint of the metrics authenticates
-// nobody.
+// loopback refuses an address that other hosts can reach, since the metrics endpoint has no
+// authentication.
 func loopback(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -122,7 +122,7 @@ func loopback(address string) error {
 	return nil
 }
 
-// Bounds are those of the settings, and of this host where they say nothing.
+// Bounds returns the bounds of the settings, with this host's defaults for the rest.
 func (s *Settings) Bounds() (Bounds, error) {
 	var info syscall.Sysinfo_t
 	var files syscall.Rlimit
@@ -177,8 +177,8 @@ func (s *Settings) Bounds() (Bounds, error) {
 	return b, nil
 }
 
-// ReadNode reads what the operator lets OCI containers have, from a TOML file that nobody else can
-// write and that need not exist. docs/oci.md has the keys.
+// ReadNode reads the operator's settings for OCI containers from a TOML file that may be missing.
+// docs/oci.md describes the keys.
 //
 //	profile  = "container"             # of containers that name none
 //	profiles = ["container-strict"]    # that the annotation jail.profile may name

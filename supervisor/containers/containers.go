@@ -1,5 +1,5 @@
-// Package containers decides for OCI containers, which jail-oci makes and their engines own: what a
-// config.json gets of what it asks for, and what of a container is on record.
+// Package containers makes the plans of OCI containers, which jail-oci starts and container engines
+// own, and records their start and end.
 //
 //	jail-oci: a spec        -->  jaild: the plan, after run.started is on record
 //	jail-oci: a process id  -->  jaild: watches the process, and records run.finished at its end
@@ -34,52 +34,53 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/runlog"
 )
 
-// defaultProfile is the profile of a container where neither config.json nor the operator names one.
+// defaultProfile is the profile of a container if neither config.json nor the operator names one.
 const defaultProfile = "container"
 
-// reportPatience is how long jail-oci may take to make a container, hooks included.
+// reportPatience is how long jail-oci may take from a plan to its report, hooks included.
 const reportPatience = 10 * time.Minute
 
-// Options say what a Keeper needs of the daemon.
+// Options are what a Keeper uses of the daemon.
 type Options struct {
-	// Dir holds what is known of the containers that live.
+	// Dir holds a file for each running container.
 	Dir string
-	// Node is the operator's oci.toml, which need not exist.
+	// Node is the path of the operator's oci.toml, which need not exist.
 	Node string
 	// Resolve returns the policy of a profile for a caller.
 	Resolve func(c caller.Caller, profile string) (policy.Effective, error)
 	Log     runlog.Appender
-	// Check is told what fails in the background.
+	// Check is called with the error, or nil, of a step in the background.
 	Check func(what string, err error)
 }
 
-// A Keeper decides for the containers of a host. Its methods may be called from several goroutines.
+// A Keeper plans and watches the containers of a host. Its methods may be called from several
+// goroutines.
 type Keeper struct {
 	o Options
 
 	mu     sync.Mutex
 	closed bool
-	// planned are the containers whose process is not known yet.
+	// planned has the containers that jail-oci has not reported yet.
 	planned map[jail.ID]*kept
-	// living are those whose end is waited for. The channel is closed when it is on record.
+	// living has the running containers. The channel is closed once the end is recorded.
 	living map[jail.ID]chan struct{}
 }
 
-// A kept is what a daemon keeps of a container.
+// A kept is what the daemon keeps of a container.
 type kept struct {
 	Plan  oci.Plan    `json:"plan"`
 	Actor audit.Actor `json:"actor"`
-	// Process is the first one.
+	// Process is the container's first process.
 	Process foreign.Name `json:"process"`
 	Begun   time.Time    `json:"begun"`
-	// Cgroups are as in oci.Made.
+	// Cgroups are the cgroups in the form of oci.Made.
 	Cgroups map[string]string `json:"cgroups"`
 
 	expires *time.Timer
 }
 
-// Open returns the keeper of a daemon. Unless the daemon is private, Open waits for the containers of
-// earlier ones.
+// Open returns a keeper. Unless the daemon is private, Open watches the containers of earlier
+// daemons, and records those that have ended.
 func Open(o Options, private bool) (*Keeper, error) {
 	k := &Keeper{o: o, planned: map[jail.ID]*kept{}, living: map[jail.ID]chan struct{}{}}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
@@ -117,21 +118,21 @@ func read(file string) (*kept, error) {
 
 func (k *Keeper) file(id jail.ID) string { return filepath.Join(k.o.Dir, string(id)+".json") }
 
-// Living is how many containers are waited for.
+// Living returns how many containers are watched.
 func (k *Keeper) Living() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.living)
 }
 
-// Close records no more. The containers live on, and the next daemon waits for them.
+// Close stops recording. The containers run on, and the next daemon watches them.
 func (k *Keeper) Close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.closed = true
 }
 
-// Plan decides what a container gets. The decision is on record before it is known.
+// Plan returns the plan of a container. The decision is recorded before it is returned.
 func (k *Keeper) Plan(c caller.Caller, r oci.Request) (oci.Plan, error) {
 	if c.UID != 0 {
 		return oci.Plan{}, problem.New(problem.Refused,
@@ -192,7 +193,7 @@ func (k *Keeper) plan(c caller.Caller, id jail.ID, r oci.Request) (p oci.Plan, p
 	return p, profile, nil
 }
 
-// startedBy returns the record of a container's start.
+// startedBy returns the audit event of a container's start.
 func startedBy(p oci.Plan, profile string) (audit.RunStarted, error) {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -210,7 +211,7 @@ func startedBy(p oci.Plan, profile string) (audit.RunStarted, error) {
 	return e, nil
 }
 
-// take removes a container that was planned from the list of these, and returns it.
+// take removes a planned container and returns it, or nil if it is not planned.
 func (k *Keeper) take(id jail.ID) *kept {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -219,7 +220,7 @@ func (k *Keeper) take(id jail.ID) *kept {
 	return c
 }
 
-// Report takes what became of a plan.
+// Report is called with the outcome of a plan: the container started, failed, or was deleted.
 func (k *Keeper) Report(c caller.Caller, id string, r oci.Made) error {
 	if r.Deleted && c.UID == 0 {
 		k.settle(jail.ID(id))
@@ -255,7 +256,8 @@ func (k *Keeper) Report(c caller.Caller, id string, r oci.Made) error {
 	return nil
 }
 
-// Exec narrows one more process of a container to what it gets, and puts it on record.
+// Exec narrows a further process of a container by the container's plan, and records it. dropped is
+// what was taken from the process.
 func (k *Keeper) Exec(c caller.Caller, id string, process *specs.Process) (dropped []string, err error) {
 	made, err := k.find(c, id)
 	if err != nil {
@@ -268,7 +270,7 @@ func (k *Keeper) Exec(c caller.Caller, id string, process *specs.Process) (dropp
 		Argv: process.Args, Cwd: process.Cwd})
 }
 
-// find returns a container that was planned or lives.
+// find returns a container that is planned or running.
 func (k *Keeper) find(c caller.Caller, id string) (*kept, error) {
 	if c.UID != 0 {
 		return nil, problem.New(problem.Refused, "containers are for root")
@@ -297,10 +299,10 @@ func (k *Keeper) records(c *kept, by audit.Actor) *runlog.Log {
 	return runlog.New(k.o.Log, audit.Entry{Run: string(c.Plan.ID), Actor: by, Policy: c.Plan.Policy})
 }
 
-// settlePatience is how long the removal of a container waits for the record of its end.
+// settlePatience is how long a deletion waits for the record of the container's end.
 const settlePatience = 5 * time.Second
 
-// settle waits until the end of a container that has stopped is on record, with its usage.
+// settle waits until the end of a stopped container is recorded, at most settlePatience.
 func (k *Keeper) settle(id jail.ID) {
 	k.mu.Lock()
 	recorded := k.living[id]
@@ -314,7 +316,7 @@ func (k *Keeper) settle(id jail.ID) {
 	}
 }
 
-// usage reads the control group of the container; zero where that is gone.
+// usage returns the usage of the container's cgroup; zero if the cgroup is gone.
 func (c *kept) usage() cgroup.Usage {
 	leaf, err := cgroup.OpenForeign(c.Cgroups)
 	if err != nil {
@@ -325,7 +327,7 @@ func (c *kept) usage() cgroup.Usage {
 	return u
 }
 
-// failed records the end of a container that did not come to run.
+// failed records a container that did not start.
 func (k *Keeper) failed(c *kept, why string) error {
 	return k.finish(c, audit.RunFinished{ExitCode: problem.ExitFailed, Error: why})
 }
@@ -335,7 +337,7 @@ func (k *Keeper) finish(c *kept, e audit.RunFinished) error {
 	return k.records(c, c.Actor).Record(e)
 }
 
-// watch waits for the end of a container in the background, and ends it when its time is over.
+// watch waits in the background for the end of a container, and kills it at its wall limit.
 func (k *Keeper) watch(c *kept, process *foreign.Process) {
 	recorded := make(chan struct{})
 	k.mu.Lock()
@@ -352,7 +354,7 @@ func (k *Keeper) watch(c *kept, process *foreign.Process) {
 			defer timer.Stop()
 		}
 		k.o.Check("wait for a container", process.AwaitExit())
-		// The engine may remove the control group once it has the status.
+		// The engine may remove the cgroup once it has the exit status.
 		usage := c.usage()
 		end, err := process.Wait()
 		k.o.Check("wait for a container", err)
@@ -372,10 +374,11 @@ func (k *Keeper) watch(c *kept, process *foreign.Process) {
 	}()
 }
 
-// Limits that end a container.
+// The names of the limits that end a container.
 const limitWall, limitMemory = "wall", "memory"
 
-// ended puts the end of a container on record, unless another daemon has.
+// ended records the end of a container, unless another daemon has. missed tells why the exit code
+// is unknown.
 func (k *Keeper) ended(c *kept, end foreign.End, u cgroup.Usage, missed string) {
 	k.mu.Lock()
 	closed := k.closed
@@ -404,5 +407,5 @@ func (k *Keeper) ended(c *kept, end foreign.End, u cgroup.Usage, missed string) 
 	k.o.Check("record the end of a container", k.finish(c, e))
 }
 
-// unknownCode is the exit code of a record that has none.
+// unknownCode is recorded as the exit code if it is not known.
 const unknownCode = -1

@@ -1,6 +1,6 @@
-// Package hostpolicy keeps the policy files of a host's operator in force: the ceiling and the
-// profiles. Each change is on record before it counts, and what is signed never goes back to an
-// older version.
+// Package hostpolicy loads the policy files of a host's operator: the ceiling and the profiles.
+// Each change is recorded before it takes effect, and a signed profile never goes back to an older
+// version.
 package hostpolicy
 
 import (
@@ -14,28 +14,27 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Options name the files, and the functions that are called for changes.
+// Options name the files and the functions that are called on changes.
 type Options struct {
 	// Profiles is the directory of the operator's profiles, and Ceiling the file of the ceiling.
 	Profiles, Ceiling string
-	// StateDir has the file that remembers the versions of signed profiles.
+	// StateDir holds the file with the versions of signed profiles.
 	StateDir string
-	// Private says that the daemon serves one client: the record of its run names the policy, so
-	// what is found at the start needs no record of its own.
+	// Private is set if the daemon serves one client. The record of its run names the policy, so
+	// the load at the start is not recorded.
 	Private bool
-	// Record puts an event on record.
+	// Record writes an event to the audit log.
 	Record func(context.Context, audit.Event) error
-	// Changed is called before a change that can be used is put on record.
+	// Changed is called before a valid change is recorded.
 	Changed func()
 }
 
-// Policies are the files in force.
+// Policies are the loaded files.
 type Policies struct {
 	*profiles.Source
 }
 
-// Open reads the ceiling and the profiles. From then on a run gets what was read and checked last,
-// and keeps it.
+// Open reads the ceiling and the profiles. Each run gets the last valid state and keeps it.
 func Open(ctx context.Context, o Options) (*Policies, error) {
 	known, err := openVersions(o.StateDir)
 	if err != nil {
@@ -68,7 +67,7 @@ func Open(ctx context.Context, o Options) (*Policies, error) {
 	return &Policies{source}, nil
 }
 
-// record puts on record what was found on the disk, before it counts.
+// record writes a change to the audit log, before the change takes effect.
 func (o Options) record(ctx context.Context, c profiles.Change) error {
 	e := audit.PolicyLoaded{Kind: "host", Path: o.Ceiling, Digest: c.New, Was: c.Old,
 		Files: c.Names}
@@ -83,8 +82,8 @@ func (o Options) record(ctx context.Context, c profiles.Change) error {
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// Watch follows changes of the files. Where the kernel reports no events, a check every few
-// seconds and the one before each run find the changes.
+// Watch follows changes of the files. Without kernel events, a check every few seconds and before
+// each run finds changes.
 func (p *Policies) Watch() error { return p.Source.Watch(profiles.Every) }
 
 // Status says which policy files are in force, and whether they are those on the disk.
@@ -102,7 +101,7 @@ type Status struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Status returns what is known, without a look at the disk.
+// Status returns the current state without reading the disk.
 func (p *Policies) Status() Status {
 	s := p.Source.Status()
 	out := Status{Digest: s.Digest, Loaded: s.Loaded, Reloads: s.Reloads, Failures: s.Failures}

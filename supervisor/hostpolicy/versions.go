@@ -16,19 +16,19 @@ import (
 // versionsFile holds the highest version of each signed profile that was ever in force.
 const versionsFile = "policy-versions.json"
 
-// seenVersion is a version of a signed profile that was in force.
+// seenVersion is a version of a signed profile that was once in force.
 type seenVersion struct {
 	Version int64  `json:"version"`
 	Digest  string `json:"digest"`
 }
 
-// versions remember what was in force, so that what is signed never goes back.
+// versions holds the highest versions that were in force, so that no signed profile goes back.
 type versions struct {
 	path string
 
 	mu   sync.Mutex
 	seen map[string]seenVersion
-	// Of what was read and does not count yet.
+	// next has the versions that were read and are not in force yet.
 	next map[string]seenVersion
 }
 
@@ -46,8 +46,8 @@ func openVersions(dir string) (*versions, error) {
 	return v, nil
 }
 
-// admit refuses a profile of the operator that the ceiling's keys have not signed, and one that is
-// older than what was in force.
+// admit refuses a profile that the ceiling's keys have not signed, or that is older than the
+// version in force. It accepts all if the ceiling wants no signatures.
 func (v *versions) admit(rules syntax.Host, name string, text, signature []byte) error {
 	if rules.SignedBy == nil {
 		return nil
@@ -87,7 +87,7 @@ func (v *versions) admit(rules syntax.Host, name string, text, signature []byte)
 	return nil
 }
 
-// commit makes what was read last count from now on.
+// commit saves the versions that were admitted last as those in force.
 func (v *versions) commit() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -107,7 +107,7 @@ func (v *versions) commit() error {
 	return nil
 }
 
-// forget drops what was read and refused.
+// forget drops the versions that were admitted and then refused as a whole.
 func (v *versions) forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -26,30 +26,30 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// errImage is in errors about directories and images that cannot be taken.
+// errImage is wrapped by errors about directories and images that are malformed or unsupported.
 var errImage = errors.New("not an image that can be taken")
 
 // Limits on what is read of an image before anything of it is unpacked.
 const (
-	// Bytes of an index, a manifest or a configuration.
+	// Bytes of an index, manifest or configuration.
 	maxDocument = 4 << 20
-	// JSON values of such a document.
+	// JSON values in such a document.
 	maxValues = 64 << 10
 	maxLayers = 256
-	// Bytes that a zstd archive may have a decoder remember: zstd --ultra makes 128 MiB of it.
+	// Window of a zstd archive, in bytes; zstd --ultra uses 128 MiB.
 	maxWindow = 128 << 20
 )
 
-// Media types of Docker, whose images are those of OCI by another name.
+// Docker's media types for the same formats.
 const (
 	dockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
 	dockerList     = "application/vnd.docker.distribution.manifest.list.v2+json"
 	dockerLayer    = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 )
 
-// A layout is a caller's directory in the OCI image layout. Every file of it is opened with the
-// caller's rights, without following a link or waiting for a pipe, once; what it holds is compared
-// with the digest that it is known by while it is read.
+// A layout is a caller's directory in the OCI image layout. Its files are opened once, with the
+// caller's rights, without following links or blocking on a FIFO. Blobs are verified against their
+// digests as they are read.
 type layout struct {
 	dir *os.File
 	by  asuser.Caller
@@ -89,7 +89,7 @@ func (l layout) explain(name string, err error) error {
 	return err
 }
 
-// document reads a JSON document.
+// document decodes a JSON file into v. If want is not nil, its digest and size are checked.
 func (l layout) document(name string, want *specs.Descriptor, v any) error {
 	f, err := l.open(name)
 	if err != nil {
@@ -142,16 +142,16 @@ func (l layout) blob(d specs.Descriptor, v any) error {
 	return l.document(name, &d, v)
 }
 
-// An unpackable image is one whose documents were read and agree.
+// An unpackable image is one whose manifest and configuration were checked.
 type unpackable struct {
 	digest string
 	config specs.ImageConfig
 	layers []specs.Descriptor
-	// Of the layers' archives before they were compressed.
+	// the digests of the layers' uncompressed archives
 	rootfs specs.RootFS
 }
 
-// find reads what is small of the image that ref names.
+// find reads and checks the manifest and configuration of the image that ref names.
 func (l layout) find(ref Reference) (u unpackable, err error) {
 	var index specs.Index
 	if err := l.document(specs.ImageIndexFile, nil, &index); err != nil {
@@ -195,7 +195,7 @@ func (l layout) find(ref Reference) (u unpackable, err error) {
 	return u, l.check(u, config.Platform)
 }
 
-// check wants the documents of an image to agree, and the image to be one for this host.
+// check returns an error if manifest and configuration disagree, or are for another platform.
 func (l layout) check(u unpackable, p specs.Platform) error {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("image %s: %w: %s", u.digest, errImage, fmt.Sprintf(format, args...))
@@ -224,7 +224,7 @@ func (l layout) check(u unpackable, p specs.Platform) error {
 	return nil
 }
 
-// choose returns the one image of a list, or the one for this host.
+// choose returns the only image of a list, or the only one for this host.
 func (l layout) choose(all []specs.Descriptor) (specs.Descriptor, error) {
 	known := map[string]bool{}
 	one := func(d specs.Descriptor) bool {
@@ -246,7 +246,7 @@ func (l layout) choose(all []specs.Descriptor) (specs.Descriptor, error) {
 	return all[0], nil
 }
 
-// decompressor returns what opens a layer of a media type.
+// decompressor returns the function that decompresses a layer of a media type.
 func decompressor(mediaType string) (func(io.Reader) (io.ReadCloser, error), error) {
 	kind, compression, _ := strings.Cut(mediaType, "+")
 	switch {
@@ -267,8 +267,8 @@ func decompressor(mediaType string) (func(io.Reader) (io.ReadCloser, error), err
 	return nil, fmt.Errorf("media type %.100q is unknown", mediaType)
 }
 
-// layer hands the archive of layer i to take, which reads it to its end, and wants it to be the one
-// that the manifest and the configuration name.
+// layer passes the uncompressed archive of layer i to take, which must read it to its end. It fails
+// if a digest differs from the manifest or the configuration.
 func (l layout) layer(u unpackable, i int, take func(io.Reader) error) error {
 	d := u.layers[i]
 	name, err := blob(d)
@@ -309,7 +309,7 @@ func (l layout) layer(u unpackable, i int, take func(io.Reader) error) error {
 	if err := take(io.TeeReader(r, archive)); err != nil {
 		return damaged(err)
 	}
-	// What follows the compressed stream is of the digest too.
+	// The digest also covers bytes after the compressed stream.
 	if _, err := io.Copy(io.Discard, raw); err != nil {
 		return err
 	}

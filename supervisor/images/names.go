@@ -20,7 +20,7 @@ import (
 
 const namesFile = "names.json"
 
-// names are the images that were added, by name.
+// names returns the images that were added by name.
 func (s *Store) names() (all []About, err error) {
 	err = atomicfile.ReadJSON(filepath.Join(s.dir, namesFile), &all)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -29,7 +29,7 @@ func (s *Store) names() (all []About, err error) {
 	return all, err
 }
 
-// changeNames replaces the names while nobody else does.
+// changeNames replaces the list of named images under a lock.
 func (s *Store) changeNames(change func([]About) ([]About, error)) error {
 	turn, err := flock.Open(filepath.Join(s.dir, "lock"))
 	if err != nil {
@@ -57,9 +57,8 @@ type ImageOffer struct {
 	Signed string `json:"signed,omitempty"`
 }
 
-// Add unpacks an image of a caller's directory for every user, by a name. check is called when the
-// image is unpacked and before the name counts: it fills in who has signed it and puts it on record,
-// or refuses it.
+// Add unpacks an image of a caller's directory for every user, under a name. check is called before
+// the name is saved: it fills in the publisher and records the image, or refuses it.
 func (s *Store) Add(ctx context.Context, c asuser.Caller, name string, o ImageOffer,
 	check func(*About) error) (added About, err error) {
 	ref, err := Parse(o.Layout)
@@ -95,14 +94,14 @@ func (s *Store) Add(ctx context.Context, c asuser.Caller, name string, o ImageOf
 		return all, nil
 	})
 	if err != nil {
-		// Unless it has another name.
+		// The image stays if it has another name.
 		held.Close()
 		return added, errors.Join(err, s.dropUnnamed([]About{added}))
 	}
 	return added, s.dropUnnamed(old)
 }
 
-// List returns the images that were added, and those of directories that a user's runs have used.
+// List returns the named images, and those that a user's runs unpacked from directories.
 func (s *Store) List(uid string) (all []About, err error) {
 	if all, err = s.names(); err != nil {
 		return nil, err
@@ -114,8 +113,8 @@ func (s *Store) List(uid string) (all []About, err error) {
 	return all, err
 }
 
-// Remove takes a name away, and with the last name of an image what was unpacked of it, unless a run
-// uses it. record is called before.
+// Remove removes a name. With the last name of an image it removes the unpacked files, unless a run
+// uses them. record is called first; if it fails, nothing is removed.
 func (s *Store) Remove(name string, record func(About) error) (gone About, err error) {
 	var old []About
 	err = s.changeNames(func(all []About) ([]About, error) {
@@ -136,7 +135,8 @@ func (s *Store) Remove(name string, record func(About) error) (gone About, err e
 	return gone, s.dropUnnamed(old)
 }
 
-// Forget removes an image of a directory that a user's runs have unpacked.
+// Forget removes an image that a user's runs unpacked from a directory. The error has the code busy
+// if a run uses it.
 func (s *Store) Forget(uid, digest string) (gone About, err error) {
 	all, err := s.of(uid)
 	if err != nil {
@@ -156,8 +156,8 @@ func (s *Store) Forget(uid, digest string) (gone About, err error) {
 	return all[i].About, nil
 }
 
-// dropUnnamed removes what was unpacked for images that had names and have none any more. One that
-// a run uses stays until the store is swept again.
+// dropUnnamed removes the unpacked files of those images in old that no longer have a name. One
+// that a run uses stays until the store is opened again.
 func (s *Store) dropUnnamed(old []About) error {
 	now, err := s.names()
 	if err != nil {
@@ -174,12 +174,13 @@ func (s *Store) dropUnnamed(old []About) error {
 	return nil
 }
 
-// SignedName is what a statement about the image of a name calls it. No bundle can have that name,
-// so that nobody's signature on a bundle is one on an image.
+// SignedName returns the name of an image in a signed statement. No bundle can have it, so that a
+// signature on a bundle never counts for an image.
 func SignedName(name string) string { return "image:" + name }
 
-// Signer returns the publisher whose keys have signed that the image of a name is the one of that
-// digest, and the statement. It does not check whether the statement has expired.
+// Signer returns the signed statement about an image and its publisher. It fails unless the
+// publisher's keys signed this name with this digest. It does not check whether the statement has
+// expired.
 func Signer(rings trust.Rings, name, digest, signed string) (trust.Statement, string, error) {
 	if signed == "" {
 		return trust.Statement{}, "", fmt.Errorf("image %s: %w: it is not signed", name,

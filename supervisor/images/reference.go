@@ -11,15 +11,15 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// A Reference names an image: a directory in the OCI image layout, or one that was added by name.
+// A Reference names an image: one in a directory in the OCI image layout, or a named one.
 type Reference struct {
-	// Dir is an absolute path, Tag and Digest say which image of the directory; each may be empty.
+	// Dir is an absolute path. Tag and Digest select an image in it; each may be empty.
 	Dir, Tag, Digest string
-	// Name is that of an image that was added; empty with a directory.
+	// Name is the name of an added image; empty with a directory.
 	Name string
 }
 
-// Forms of names and tags. Each is compiled when the first reference is parsed.
+// Patterns of names and tags, compiled on first use.
 var (
 	nameForm = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
@@ -32,7 +32,7 @@ var (
 const hintReference = "name an image as oci:DIR, oci:DIR:TAG, oci:DIR@sha256:DIGEST, or by a name of " +
 	"jail image list"
 
-// Parse reads NAME, or oci:DIR with an absolute path, and :TAG and @sha256:DIGEST after it.
+// Parse reads NAME, or oci:DIR with an absolute path, and an optional :TAG and @sha256:DIGEST.
 func Parse(text string) (Reference, error) {
 	wrong := func(why string) (Reference, error) {
 		return Reference{}, problem.New(problem.Usage, "image %.200q: %s", text, why).
@@ -65,7 +65,7 @@ func Parse(text string) (Reference, error) {
 	return r, nil
 }
 
-// PolicyName is what policies call the image.
+// PolicyName returns the name of the image in policies.
 func (r Reference) PolicyName() string {
 	if r.Dir != "" {
 		return policy.ImageDir + r.Dir

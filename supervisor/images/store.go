@@ -1,5 +1,5 @@
-// Package images keeps the root file systems of OCI images, each unpacked once, as the roots of
-// jails. It exists so that a user's tools need not be on the host.
+// Package images keeps the root file systems of OCI images for use as roots of jails. Each image is
+// unpacked once.
 package images
 
 import (
@@ -27,49 +27,49 @@ import (
 
 // Bounds of images.
 const (
-	// maxBytes is what one image may take, its archives and its files each.
+	// maxBytes bounds the archives of one image, and its unpacked files, in bytes.
 	maxBytes = 8 << 30
-	// maxEntries is how many files one image may have.
+	// maxEntries bounds the files of one image.
 	maxEntries = 1_000_000
-	// maxUserBytes is what the images of one user take together that nobody has added by name. Those
-	// that were used longest ago are removed for a new one.
+	// maxUserBytes bounds the total bytes of a user's images that have no name. The least recently
+	// used ones are removed for a new one.
 	maxUserBytes = 16 << 30
-	// keepFree is how many bytes of the disk stay free.
+	// keepFree is how many bytes of the disk unpacking leaves free.
 	keepFree = 512 << 20
-	// maxTop bounds the entries of an image's root.
+	// maxTop bounds the entries in the root directory of an image.
 	maxTop = 1024
-	// maxUnpacking is how many images are unpacked at one time.
+	// maxUnpacking is how many images may be unpacked at one time.
 	maxUnpacking = 4
-	// maxConfig bounds the bytes of the variables and arguments of an image.
+	// maxConfig bounds the bytes of text in an image's configuration.
 	maxConfig = 256 << 10
 )
 
-// host is the folder of images that were added by name, for every user.
+// host is the owner folder of images that were added by name. Every user may use them.
 const host = "host"
 
-// What a store has beside images begins so.
+// Prefixes of folders in a store that are not images.
 const (
 	unplaced = ".new-"
 	removed  = ".old-"
 )
 
-// A Store holds unpacked images. What is in it, which only the daemon's user may enter:
+// A Store holds unpacked images in a directory that only the daemon's user may enter:
 //
 //	names.json               which images were added, by name
 //	<owner>/<digest>/root    the root file system of an image, by the digest of its manifest
 //	<owner>/<digest>/about   what is known of it
 //
-// owner is the user who brought the image, or host for one that was added by name. Users share no
-// images that were not added: who knows a digest could else read what he has no layers of. A run
-// holds a shared lock on the folder of its image, and so nothing removes it.
+// owner is the uid of the user who brought the image, or host for a named one. Users share only
+// named images, since a digest alone must not give access to layers that a user does not have. A
+// run holds a shared lock on the folder of its image, which prevents its removal.
 type Store struct {
 	dir string
-	// Bounds are those of one image, and maxUserBytes of one user's.
+	// bounds apply to one image, and userBytes to all unnamed images of one user.
 	bounds    rootfs.Bounds
 	userBytes int64
-	// unpacking has the images that are unpacked now.
+	// unpacking admits one goroutine per image, and a bounded number in all.
 	unpacking *turns
-	// room is held while images of a user are removed for a new one.
+	// room is locked while images of a user are removed for a new one.
 	room sync.Mutex
 }
 
@@ -107,7 +107,7 @@ type Config struct {
 	User string `json:"user,omitempty"`
 }
 
-// A Held is an image in use.
+// A Held is an image that a run uses. It is not removed until it is closed.
 type Held struct {
 	About
 	// Root is the directory of its root file system.
@@ -115,14 +115,14 @@ type Held struct {
 	lock *os.File
 }
 
-// Close lets the image be removed.
+// Close releases the image, so that it may be removed. h may be nil.
 func (h *Held) Close() {
 	if h != nil {
 		h.lock.Close()
 	}
 }
 
-// Open opens the store in a directory, and removes what an earlier daemon has left half done.
+// Open opens the store in a directory, and removes what an earlier daemon left incomplete.
 func Open(dir string) (*Store, error) {
 	s := &Store{dir: dir, bounds: rootfs.Bounds{Bytes: maxBytes, Entries: maxEntries, Free: keepFree},
 		userBytes: maxUserBytes, unpacking: newTurns(maxUnpacking)}
@@ -149,7 +149,7 @@ func Open(dir string) (*Store, error) {
 			}
 		}
 	}
-	// Of images that lost their names while a run used them.
+	// Remove images that lost their names while a run used them.
 	unnamed, err := s.of(host)
 	if err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func Open(dir string) (*Store, error) {
 	return s, s.dropUnnamed(all)
 }
 
-// sweep removes a folder that nobody works on: another daemon may.
+// sweep removes a folder unless another daemon holds its lock.
 func sweep(dir string) error {
 	lock, err := flock.Dir(dir, syscall.LOCK_EX)
 	if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {
@@ -174,8 +174,8 @@ func sweep(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// Use returns the image of a reference for a run of a caller, and unpacks it first if it comes from
-// a directory and was not yet. The caller closes it.
+// Use returns the image of a reference for a run of a caller. It unpacks an image of a directory
+// first if the user has not unpacked it before. The caller closes the image.
 func (s *Store) Use(ctx context.Context, c asuser.Caller, ref Reference) (*Held, error) {
 	if ref.Name != "" {
 		return s.named(ref.Name)
@@ -189,7 +189,7 @@ func (s *Store) named(name string) (*Held, error) {
 		return nil, err
 	}
 	i := slices.IndexFunc(all, func(a About) bool { return a.Name == name })
-	// What is known of the name counts, and not what was known when the image was unpacked.
+	// The signature recorded with the name counts, and not the one at the time of unpacking.
 	missing := problem.New(problem.NotFound, "no image is called %q", name).
 		WithHint("jail image list shows which there are; oci:DIR names a directory")
 	if i < 0 {
@@ -209,12 +209,12 @@ func (s *Store) folder(owner, digest string) string {
 	return filepath.Join(s.dir, owner, strings.TrimPrefix(digest, "sha256:"))
 }
 
-// hold takes an image that is there. The error is fs.ErrNotExist where it is not.
+// hold locks an unpacked image for use. The error is fs.ErrNotExist if it is missing.
 func (s *Store) hold(owner, digest string) (*Held, error) {
 	dir := s.folder(owner, digest)
 	lock, err := flock.Dir(dir, syscall.LOCK_SH)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		// It is removed at this moment.
+		// It is being removed.
 		err = fs.ErrNotExist
 	}
 	if err != nil {
@@ -223,7 +223,7 @@ func (s *Store) hold(owner, digest string) (*Held, error) {
 	h := &Held{lock: lock, Root: filepath.Join(dir, "root")}
 	path := filepath.Join(dir, "about")
 	if err = atomicfile.ReadJSON(path, &h.About); err == nil {
-		// When it was last used.
+		// The time of the file is the time of the last use.
 		now := time.Now()
 		err = os.Chtimes(path, now, now)
 	}
@@ -234,8 +234,8 @@ func (s *Store) hold(owner, digest string) (*Held, error) {
 	return h, nil
 }
 
-// fromLayout takes an image of a caller's directory. The directory must have the manifest and the
-// configuration of the image; its layers are read only when the image is unpacked, for that owner.
+// fromLayout returns an image of a caller's directory, unpacked for an owner. The directory must
+// always have the manifest and configuration; the layers are read only to unpack.
 func (s *Store) fromLayout(ctx context.Context, c asuser.Caller, ref Reference,
 	owner string) (*Held, error) {
 	dir, err := c.OpenDir(ref.Dir)
@@ -283,7 +283,8 @@ func unreadable(dir string, err error) error {
 		WithHint("the directory is read with your own rights")
 }
 
-// explain sorts what can be wrong with an image.
+// explain turns an error about an image into a problem with a hint. Other errors are returned
+// unchanged.
 func explain(err error) error {
 	e := problem.New(problem.Refused, "%w", err)
 	switch is := func(target error) bool { return errors.Is(err, target) }; {
@@ -299,7 +300,7 @@ func explain(err error) error {
 	return e
 }
 
-// unpack makes the folder of an image, whole or not at all. The caller closes the image.
+// unpack makes the folder of an image, complete or not at all. The caller closes the image.
 func (s *Store) unpack(ctx context.Context, from layout, u unpackable, owner string) (*Held, error) {
 	about := About{Digest: u.digest, Source: "oci:" + from.dir.Name(), Time: time.Now().UTC(),
 		Layers: len(u.layers), Config: Config{Env: u.config.Env, Entrypoint: u.config.Entrypoint,
@@ -315,7 +316,7 @@ func (s *Store) unpack(ctx context.Context, from layout, u unpackable, owner str
 	if err != nil {
 		return nil, err
 	}
-	// Until the image is held by its name, nobody may remove it.
+	// The lock keeps others from removing the image until it is held by its name.
 	working, err := flock.Dir(fresh, syscall.LOCK_SH)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(fresh))
@@ -336,7 +337,7 @@ func (s *Store) unpack(ctx context.Context, from layout, u unpackable, owner str
 	return s.hold(owner, u.digest)
 }
 
-// fill unpacks an image into a folder, and writes what is known of it.
+// fill unpacks an image into a folder and writes the about file.
 func (s *Store) fill(ctx context.Context, folder string, from layout, u unpackable,
 	about About) error {
 	dir := filepath.Join(folder, "root")
@@ -358,7 +359,7 @@ func (s *Store) fill(ctx context.Context, folder string, from layout, u unpackab
 		atomicfile.Volatile); err != nil {
 		return err
 	}
-	// An image that has its name is whole, also after a crash.
+	// After a crash, a folder with its final name must be complete.
 	return rootfs.Sync(root)
 }
 
@@ -372,7 +373,7 @@ func (s *Store) layers(ctx context.Context, from layout, u unpackable,
 	for i := range u.layers {
 		steps := []func(context.Context, io.Reader) error{tree.Delete, tree.Add}
 		if i == 0 {
-			// There is nothing that it could delete.
+			// The first layer has nothing to delete.
 			steps = steps[1:]
 		}
 		for _, step := range steps {
@@ -404,7 +405,7 @@ func top(root *os.File) (names []string, err error) {
 	return names, nil
 }
 
-// check refuses a configuration whose texts no program can be given.
+// check refuses a configuration with NUL bytes, too much text, or malformed variables.
 func (c Config) check() error {
 	size := 0
 	for _, list := range [][]string{c.Env, c.Entrypoint, c.Cmd, {c.WorkingDir, c.User}} {
@@ -428,13 +429,13 @@ func (c Config) check() error {
 	return nil
 }
 
-// kept is an image of an owner on the disk.
+// kept is an unpacked image and the time of its last use.
 type kept struct {
 	About
 	used time.Time
 }
 
-// of returns the images of an owner, the one that was used longest ago first.
+// of returns the images of an owner, the least recently used first.
 func (s *Store) of(owner string) (all []kept, err error) {
 	entries, err := os.ReadDir(filepath.Join(s.dir, owner))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -468,8 +469,8 @@ func (s *Store) of(owner string) (all []kept, err error) {
 	return all, nil
 }
 
-// makeRoom removes images of a user, those that were used longest ago first and none that is in use,
-// until the others take no more than the bound.
+// makeRoom removes the least recently used images of a user that are not in use, until the rest
+// fits the bound. The error says that the images in use alone exceed it.
 func (s *Store) makeRoom(owner string) error {
 	if owner == host {
 		return nil
@@ -507,7 +508,7 @@ func (s *Store) makeRoom(owner string) error {
 
 var errInUse = errors.New("the image is in use")
 
-// remove removes an image that nothing uses.
+// remove removes an image. It returns errInUse if a run holds it, and nil if it is missing.
 func (s *Store) remove(owner, digest string) error {
 	dir := s.folder(owner, digest)
 	lock, err := flock.Dir(dir, syscall.LOCK_EX)
@@ -525,15 +526,15 @@ func (s *Store) remove(owner, digest string) error {
 	if err != nil {
 		return err
 	}
-	// From here on nobody finds it.
+	// After the rename nobody finds the image.
 	if err := os.Rename(dir, filepath.Join(old, "image")); err != nil {
 		return errors.Join(err, os.Remove(old))
 	}
 	return os.RemoveAll(old)
 }
 
-// turns lets one goroutine at a time work on each key, and a bounded number on all keys. Its methods
-// may be called from several goroutines.
+// turns lets one goroutine at a time work on each key, and a bounded number on all keys. Its
+// methods may be called from several goroutines.
 type turns struct {
 	mu   sync.Mutex
 	busy map[string]chan struct{}
@@ -544,7 +545,7 @@ func newTurns(most int) *turns {
 	return &turns{busy: map[string]chan struct{}{}, all: make(chan struct{}, most)}
 }
 
-// take waits for the turn of a key. The caller calls done after its work.
+// take waits for the turn of a key, or until ctx ends. The caller calls done after its work.
 func (t *turns) take(ctx context.Context, key string) (done func(), err error) {
 	mine := make(chan struct{})
 	for {

@@ -1,7 +1,6 @@
-// Package learn makes a policy from runs of a tool. The runs are jailed ones under a wide policy,
-// with their walls, limits and records; nothing that they do becomes real. What they were seen to
-// do becomes a draft (policy/learn), and further runs try what the draft can do without, so that
-// what is written is no more than what is needed, and was seen to be enough.
+// Package learn makes a policy from jailed runs of a tool under a wide policy, whose changes are
+// discarded. What the runs used becomes a draft (policy/learn). Further runs try the draft with
+// items left out, so that the policy grants no more than the tool was seen to need.
 package learn
 
 import (
@@ -24,40 +23,39 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// A Daemon runs tools.
+// A Daemon runs tools and returns their records.
 type Daemon interface {
 	RunSized(ctx context.Context, req message.Request, in io.Reader, out, errOut io.Writer,
 		sizes <-chan runners.Terminal) (message.Result, error)
 	Inspect(ctx context.Context, id string) (api.Records, error)
 }
 
-// A Job is what to learn.
+// A Job says which tool to learn from, and how.
 type Job struct {
-	// The tool and its surroundings; its policy is learn's.
+	// Request is the tool and its surroundings; Learn sets its policy.
 	Request message.Request
-	// That each run gets anew.
+	// Stdin is the standard input of each run.
 	Stdin []byte
 	Asked learn.Asked
-	// Of C libraries, that the host has.
+	// Loaders are the dynamic loaders of the host's C libraries.
 	Loaders []string
-	// By which a program of the host is known besides.
+	// Names returns other names of a program of the host; nil for none.
 	Names func(string) []string
-	// A policy that what is learnt is merged into.
+	// Base is the policy that the result is merged into; nil for none.
 	Base *learn.Base
-	// Runs is how many runs are learnt from; two are the least, since only what two have in common
-	// is expected of a third.
+	// Runs is how many runs are learned from, at least two, since only what they have in common is
+	// expected of later runs.
 	Runs int
-	// Trials says that what can be left out is tried. Without them one run confirms what was
-	// observed.
+	// Trials is set to try the draft with items left out. Without it, one run confirms the draft.
 	Trials bool
-	// OnFailure says to learn also from a tool that does not exit with 0.
+	// OnFailure is set to learn also from a tool that exits with another code than 0.
 	OnFailure bool
-	// What the tool says in its first run.
+	// Out and Err receive the output of the first run.
 	Out, Err io.Writer
 	Progress func(string)
 }
 
-// A Report is what was learnt.
+// A Report is the learned policy and how it was found.
 type Report struct {
 	Text     string         `json:"policy"`
 	Draft    learn.Draft    `json:"draft"`
@@ -66,25 +64,25 @@ type Report struct {
 	Dropped  []learn.Item   `json:"not_needed"`
 	Runs     int            `json:"runs"`
 	Trials   int            `json:"trials"`
-	// Each item was tried without.
+	// Least is set if the tool was tried without each item of the policy.
 	Least    bool `json:"least"`
 	ExitCode int  `json:"exit_code"`
-	// Of the runs that were learnt from.
+	// IDs are the runs that were learned from.
 	IDs    []string        `json:"ids"`
 	Stable map[string]bool `json:"compared"`
 }
 
-// ErrFailed is wrapped where the tool failed and nothing was asked to be learnt from that.
+// ErrFailed is wrapped by errors about a run that failed although OnFailure is not set.
 var ErrFailed = errors.New("nothing is learnt from a run that fails")
 
-// An Unlike error says that the tool does not do the same under what was learnt.
+// An Unlike error tells how a run under the learned policy differed from the first ones.
 type Unlike struct{ What string }
 
 func (e *Unlike) Error() string {
 	return "under what was observed the tool does not do the same: " + e.What
 }
 
-// seen is one run.
+// seen is the result of one run, with digests of its output and its size in bytes.
 type seen struct {
 	res      message.Result
 	out, err [sha256.Size]byte
@@ -97,19 +95,19 @@ type learner struct {
 	job    Job
 	d      Daemon
 	report Report
-	// What is expected of each run.
+	// base is the first run, which later ones are compared with.
 	base seen
 }
 
-// A difference says in what a run is another than those that were learnt from.
+// A difference tells how a trial differed from the first runs.
 type difference struct {
-	// what is empty where the run is the same.
+	// what is empty if the trial was the same.
 	what string
-	// limit says that the run met one.
+	// limit is set if the trial reached a limit.
 	limit bool
 }
 
-// Learn runs the tool and makes a policy.
+// Learn runs the tool and makes a policy from what the runs used.
 func Learn(ctx context.Context, d Daemon, job Job) (Report, error) {
 	l := &learner{job: job, d: d}
 	err := l.learn(ctx)
@@ -158,7 +156,7 @@ func (l *learner) learn(ctx context.Context) error {
 	return err
 }
 
-// granted reports whether the policy that is added to is enough as it is. Then nothing is added.
+// granted reports whether the base policy suffices as it is. Then the report is the base.
 func (l *learner) granted(ctx context.Context) (bool, error) {
 	d := learn.Draft{Access: l.job.Base.Policy.Workspace.Access}
 	diff, err := l.try(ctx, d)
@@ -195,7 +193,7 @@ func (l *learner) text(d learn.Draft) (string, error) {
 	return d.Text()
 }
 
-// observe runs the tool under the wide policy and says what was seen.
+// observe runs the tool under the wide policy. It returns what was observed and that policy.
 func (l *learner) observe(ctx context.Context) (lesson learn.Lesson, wide learn.Draft, err error) {
 	lesson = learn.Lesson{Asked: l.job.Asked, Loaders: l.job.Loaders}
 	wide = learn.Wide(l.job.Asked)
@@ -229,7 +227,7 @@ func (l *learner) observe(ctx context.Context) (lesson learn.Lesson, wide learn.
 	return lesson, wide, nil
 }
 
-// usable refuses to learn from a run that failed.
+// usable returns an error if a run failed and must not be learned from.
 func (l *learner) usable(s seen) error {
 	switch {
 	case s.res.Error != nil:
@@ -243,7 +241,7 @@ func (l *learner) usable(s seen) error {
 	return nil
 }
 
-// take adds a run to the lesson, and what of it is as before to what is expected.
+// take adds run n to the lesson, and notes which of its outputs equal those of the first run.
 func (l *learner) take(ctx context.Context, n int, s seen, lesson *learn.Lesson) error {
 	l.report.Runs++
 	l.report.IDs = append(l.report.IDs, s.res.ID)
@@ -274,7 +272,7 @@ func (l *learner) take(ctx context.Context, n int, s seen, lesson *learn.Lesson)
 	return l.records(ctx, s.res.ID, lesson)
 }
 
-// records reads from the log what the run asked of the network, and how its tool was found.
+// records adds the fetches and the kind of the tool from the run's audit records to the lesson.
 func (l *learner) records(ctx context.Context, id string, lesson *learn.Lesson) error {
 	all, err := l.d.Inspect(ctx, id)
 	if err != nil {
@@ -325,8 +323,8 @@ func refusals(res message.Result) []string {
 	return out
 }
 
-// enough makes the draft one under which the tool does the same: with larger limits where it met
-// one, and with the whole of what it was shown where something was used that cannot be observed.
+// enough returns the draft widened until the tool behaves the same under it: with higher limits if
+// it reached one, else once with whole mounts, for uses that cannot be observed.
 func (l *learner) enough(ctx context.Context, d learn.Draft, lesson learn.Lesson) (learn.Draft,
 	error) {
 	widened := false
@@ -353,7 +351,7 @@ func (l *learner) enough(ctx context.Context, d learn.Draft, lesson learn.Lesson
 	}
 }
 
-// try runs the tool under a draft and compares.
+// try runs the tool under a draft and compares the run with the first ones.
 func (l *learner) try(ctx context.Context, d learn.Draft) (difference, error) {
 	text, err := l.text(d)
 	if err != nil {
@@ -369,7 +367,7 @@ func (l *learner) try(ctx context.Context, d learn.Draft) (difference, error) {
 	return difference{what: l.unlike(s), limit: s.res.Limit != nil}, nil
 }
 
-// unlike says in what a run is another than those that were learnt from, empty where in nothing.
+// unlike returns how a run differs from the first ones, or "".
 func (l *learner) unlike(s seen) string {
 	stable := l.report.Stable
 	switch {

@@ -24,14 +24,14 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Bounds of what a request says of an agent.
+// Bounds of an agent's storage, in bytes, and of its deadline.
 const (
 	minStorage  = 1 << 20
 	maxStorage  = 1 << 30
 	maxDeadline = 24 * time.Hour
 )
 
-// An Agent is what a job has as one.
+// An Agent is the agent of a job.
 type Agent struct {
 	message.Agent
 	// Granted are the bindings that the request asks for and the policy grants, in the order of
@@ -40,7 +40,7 @@ type Agent struct {
 	dir     database
 }
 
-// A database is the directory of one, and what launch.Clone returns of it.
+// A database is the directory of an agent's database, and its tree as launch.Clone returns it.
 type database struct {
 	state jail.State
 	tree  *os.File
@@ -54,7 +54,7 @@ func (a *Agent) Dir() *os.File {
 	return a.dir.tree
 }
 
-// bindings are the names of bindings in policies.
+// bindings maps the names of bindings to their names in policies.
 var bindings = map[string]string{agent.PubSub: policy.BindingPubSub,
 	agent.Storage: policy.BindingStorage, agent.AI: policy.BindingAI,
 	agent.Host: policy.BindingHost}
@@ -63,7 +63,8 @@ var instanceName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^agent-[A-Za-z0-9][A-Za-z0-9._-]{0,254}$`)
 })
 
-// asAgent decides what the request says of an agent, and returns nil if the job is none.
+// asAgent checks the agent of the request and opens its state. It returns nil if the job is no
+// agent.
 func (j *Job) asAgent() (*Agent, error) {
 	a := j.Req.Agent
 	if a == nil {
@@ -90,7 +91,8 @@ func (j *Job) asAgent() (*Agent, error) {
 	return out, j.openState(out)
 }
 
-// checkKind refuses requests that cannot be an agent's.
+// checkKind refuses requests that no agent can run as: in a session, a script, with a terminal or
+// workspace.
 func (j *Job) checkKind(message.Agent) error {
 	what := ""
 	switch {
@@ -108,7 +110,7 @@ func (j *Job) checkKind(message.Agent) error {
 	return problem.New(problem.Usage, "an agent does not run %s", what)
 }
 
-// checkID refuses an agent by the name of another user's.
+// checkID refuses an agent whose id belongs to another user.
 func (j *Job) checkID(a message.Agent) error {
 	if !instanceName().MatchString(a.Instance) {
 		return problem.New(problem.Usage, "agent instance %q: want agent-NAME-CHANNEL", a.Instance)
@@ -180,10 +182,10 @@ func (j *Job) openState(a *Agent) error {
 	return nil
 }
 
-// stateFiles are the files of a database.
+// stateFiles are the only files that the directory of a database may hold.
 var stateFiles = []string{"state.db", "state.db-wal", "state.db-shm", "state.db-journal"}
 
-// agentState returns what the plan has of the agent, or nil.
+// agentState returns the agent's state for the plan, or nil.
 func (j *Job) agentState() *jail.State {
 	if j.Host.Agent == nil {
 		return nil
@@ -191,7 +193,7 @@ func (j *Job) agentState() *jail.State {
 	return &j.Host.Agent.dir.state
 }
 
-// agentOrder returns what the host of the agent needs, or nil.
+// agentOrder returns the agent's part of the order, or nil.
 func (j *Job) agentOrder() *runners.Agent {
 	a := j.Host.Agent
 	if a == nil {
@@ -207,8 +209,8 @@ func (j *Job) agentOrder() *runners.Agent {
 	return o
 }
 
-// imports returns the bindings that the module may import: those that are granted, of a facet all,
-// since it runs the module of its agent, and of a program that runs once models alone.
+// imports returns the bindings that the module may import: the granted ones; all for a facet, which
+// runs the module of its agent; and only the models for a program that runs once.
 func (a *Agent) imports() []string {
 	switch {
 	case a.Once:
@@ -220,8 +222,8 @@ func (a *Agent) imports() []string {
 	return a.Granted
 }
 
-// mayBind refuses a module that imports a binding which the run has not. a is nil if the run is no
-// agent.
+// mayBind refuses a module that imports a binding which the run does not have. a is nil if the run
+// is no agent.
 func (t *Tool) mayBind(a *Agent) error {
 	for _, name := range t.Imports {
 		module, _, _ := strings.Cut(name, ".")

@@ -16,12 +16,12 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// hintCwd says how a run gets another working directory.
+// hintCwd is the hint for setting another working directory.
 const hintCwd = "--cwd DIR names a directory below the workspace, --cwd . its root"
 
-// findCwd decides the working directory of the tool: the one that was asked for, else the place of
-// the caller's own in the workspace, else the root of the workspace. Without a workspace it is /,
-// or that of the image.
+// findCwd returns the working directory of the tool: the requested one, else the caller's own if it
+// lies in the workspace, else the root of the workspace. Without a workspace it is the image's, or
+// /.
 func (j *Job) findCwd() (string, error) {
 	if j.Source == nil {
 		if j.Req.Cwd != "" {
@@ -70,9 +70,9 @@ func (j *Job) placeOf() (string, error) {
 	return rel, nil
 }
 
-// beneath returns where a directory of the host lies in the workspace, whichever links lead to it.
-// ok is false for a path that is not absolute, leads elsewhere or nowhere, or to where the caller
-// may not look.
+// beneath returns the path of a directory of the host relative to the workspace, with links
+// resolved. ok is false if dir is not absolute, lies outside, does not exist, or is closed to the
+// caller.
 func (j *Job) beneath(dir string) (rel string, ok bool, err error) {
 	if !filepath.IsAbs(dir) {
 		return "", false, nil
@@ -96,12 +96,12 @@ func (j *Job) beneath(dir string) (rel string, ok bool, err error) {
 	return rel, err == nil && filepath.IsLocal(rel), nil
 }
 
-// fdPath is a path by which this process finds an open directory, whatever its name is now.
+// fdPath returns the path of an open directory in /proc, which is valid even if it is renamed.
 func fdPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
-// checkCwd refuses a working directory that the tool would not find. A session's shadow may have
-// others than the real directory, and where a link leads only the jail can tell: there the runner
-// finds out, before it starts the tool.
+// checkCwd returns an error if the working directory is hidden or missing. It does not look in a
+// session, whose shadow differs from the real directory. Where a link leads is known only in the
+// jail: the runner checks that before it starts the tool.
 func (j *Job) checkCwd(rel, cwd string) error {
 	if rel == "." {
 		return nil
@@ -132,7 +132,7 @@ func (j *Job) checkCwd(rel, cwd string) error {
 	})
 }
 
-// NoCwd is the error of a run whose tool cannot begin in its working directory.
+// NoCwd returns the error for a tool that could not enter its working directory.
 func NoCwd(dir string, why syscall.Errno) *problem.Error {
 	switch why {
 	case syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG:
@@ -146,8 +146,8 @@ func NoCwd(dir string, why syscall.Errno) *problem.Error {
 	return problem.New(problem.Failed, "directory %s: %w", dir, why)
 }
 
-// A target is the path at which a tool finds the workspace. Policies name files of the workspace
-// below [policy.WorkspaceDir] in any case.
+// A target is the path at which a tool finds the workspace. Policies always name workspace files
+// below [policy.WorkspaceDir].
 type target string
 
 // targetOf returns the target of a workspace: [policy.WorkspaceDir], or the path of the real
@@ -178,13 +178,14 @@ func (t target) ofModule(mounts policy.Mounts) target {
 	return t
 }
 
-// inJail returns the path in the jail of what a policy names.
+// inJail returns the path in the jail of a path in a policy.
 func (t target) inJail(name string) string { return moved(policy.WorkspaceDir, string(t), name) }
 
 // inPolicy returns the path by which a policy names a file of the jail.
 func (t target) inPolicy(name string) string { return moved(string(t), policy.WorkspaceDir, name) }
 
-// moved returns name with the directory to in place of from, if it is below that.
+// moved returns name with its leading directory from replaced by to, or name if it is not below
+// from.
 func moved(from, to, name string) string {
 	rel, ok := paths.Rel(from, name)
 	if !ok {

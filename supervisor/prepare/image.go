@@ -15,10 +15,11 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// An Image is the image whose root the jail of a job has, in use until the job is closed.
+// An Image is the image that is the root of a job's jail. It is held in use until the job is
+// closed.
 type Image struct {
 	held *images.Held
-	// policyName is what policies call it.
+	// policyName is the name of the image in policies.
 	policyName string
 }
 
@@ -28,8 +29,9 @@ func (i *Image) close() {
 	}
 }
 
-// image finds the image of a request, and has it unpacked if that was not done yet. The policy is
-// asked before anything of it is read. It gives a job without a tool the command of the image.
+// image finds the image of a request and unpacks it if needed, after the policy has allowed it. If
+// the request names no tool, it takes the image's command. It returns nil if the request has no
+// image.
 func (s *Preparer) image(ctx context.Context, j *Job) (*Image, error) {
 	if j.Req.Image == "" {
 		return nil, nil
@@ -86,7 +88,7 @@ func (s *Preparer) image(ctx context.Context, j *Job) (*Image, error) {
 	return &Image{held, name}, nil
 }
 
-// checkSigned refuses an image that no publisher stands behind whose keys are in use now.
+// checkSigned refuses an image unless a key that is now trusted has signed it.
 func (s *Preparer) checkSigned(h *images.Held) error {
 	store := bundle.Store{Dir: s.o.Config.Tools}
 	rings, err := trust.Load(store.KeysDir(), true)
@@ -100,7 +102,7 @@ func (s *Preparer) checkSigned(h *images.Held) error {
 	return nil
 }
 
-// imageProblem is the error of an image that could not be unpacked, for a reason of the host.
+// imageProblem returns the error for an image that could not be used.
 func imageProblem(name string, err error) error {
 	if short := problem.Short(err); short != nil {
 		return err
@@ -111,7 +113,7 @@ func imageProblem(name string, err error) error {
 	return problem.New(problem.Failed, "image %s: %w", name, err)
 }
 
-// request is the image as the plan is made from it; nil for none.
+// request returns the image for the plan, or nil for none.
 func (i *Image) request() *jail.Image {
 	if i == nil {
 		return nil
@@ -119,7 +121,7 @@ func (i *Image) request() *jail.Image {
 	return &jail.Image{Name: i.policyName, Digest: i.held.Digest, Dir: i.held.Root, Top: i.held.Top}
 }
 
-// env are the variables of the image.
+// env returns the variables of the image, as NAME=VALUE.
 func (i *Image) env() []string {
 	if i == nil {
 		return nil
@@ -127,7 +129,7 @@ func (i *Image) env() []string {
 	return i.held.Config.Env
 }
 
-// cwd is the working directory of a program without a workspace: that of the image, if it has it.
+// cwd returns the working directory of the image, or / if it has none.
 func (i *Image) cwd() string {
 	if i == nil || i.held.Config.WorkingDir == "" {
 		return "/"
@@ -144,8 +146,8 @@ func (i *Image) cwd() string {
 	return dir
 }
 
-// permitsProgram is permits for a program at a path of the jail: a rule of tools.images grants all
-// programs of an image, one of tools.native what lies elsewhere.
+// permitsProgram calls permits for a program at a path of the jail: tools.images grants all
+// programs in the image, tools.native those in other mounts.
 func (f *finder) permitsProgram(v *view, at string) (policy.Decision, bool) {
 	if f.image != nil {
 		if p, err := v.find(at); err != nil || p.in.image {

@@ -25,68 +25,68 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/runlog"
 )
 
-// A Job is a request that was decided: everything is looked up and nothing is started.
+// A Job is a request with all that its run needs: everything is looked up and nothing has started.
 type Job struct {
 	Caller caller.Caller
-	// Begun is when the job was asked for.
+	// Begun is when the request arrived.
 	Begun time.Time
 	Req   message.Request
 	ID    jail.ID
-	// Policy is the effective policy; the zero value where the request failed before there was one.
+	// Policy is the effective policy; zero if the request failed before it was resolved.
 	Policy policy.Effective
 	Tool   Tool
-	// Source is the workspace's real directory, nil without one.
+	// Source is the real directory of the workspace, nil without one.
 	Source *os.File
 	Host   Host
 	Plan   jail.Plan
-	// Order says what jail-init runs.
+	// Order tells jail-init what to run.
 	Order runners.Order
 	Holds Holding
 	// In is nil unless the job is an invocation of a session.
 	In *Invocation
 }
 
-// A Holding is what a job has of the session that its jail holds open, in which no tool runs.
+// A Holding is set for the jail that holds a session open. No tool runs in it.
 type Holding struct {
-	// For is how long the session may last; 0 for a job that holds none.
+	// For is the longest time that the session may last; 0 for a job that holds none.
 	For time.Duration
-	// Wakes says that the session slept, and goes on with the shadow that was kept.
+	// Wakes is set if the session slept, and resumes with the shadow that was kept.
 	Wakes bool
 }
 
-// Host is what a job has of the host until it is closed.
+// Host is what a job uses of the host until the job is closed.
 type Host struct {
-	// IDs are those of the jail; an invocation has its session's.
+	// IDs are the host ids of the jail. An invocation uses its session's.
 	IDs *idrange.Range
-	// Binds are the trees that the policy mounts.
+	// Binds are the directories and files that the policy mounts.
 	Binds []*os.File
 	// Agent is nil unless the job is an agent.
 	Agent *Agent
 	// Image is the image whose root the jail has, nil without one.
 	Image *Image
-	// Programs are those that may run by their names, and not with all that is beside them.
+	// Programs are the programs that may run by name, without others in their directories.
 	Programs []mounts.Inode
-	// cached are the compiled modules that the job uses.
+	// cached keeps the compiled modules that the job uses in the cache.
 	cached *modules.Hold
 }
 
-// A Session is what its invocations have of it.
+// A Session is what the invocations of a session use of it.
 type Session struct {
 	ID     jail.ID
 	Policy policy.Effective
 	Plan   jail.Plan
 	IDs    *idrange.Range
-	// Group is the control group of the session's invocations.
+	// Group is the cgroup of the session's invocations.
 	Group string
 	// Source is the workspace's real directory, nil without one.
 	Source *os.File
-	// Kept is what earlier invocations have left to this one.
+	// Kept is what earlier invocations left in the environment.
 	Kept Kept
-	// Modules are those of the session's shared engines; nil if it has none.
+	// Modules are the modules of the session's shared engines; nil if it has none.
 	Modules *Modules
 }
 
-// Kept is what the shells of a session have left to later invocations.
+// Kept is what the shells of a session left to later invocations: variables and a directory.
 type Kept struct {
 	Set   map[string]string
 	Unset map[string]bool
@@ -94,16 +94,16 @@ type Kept struct {
 	Cwd string
 }
 
-// An Invocation is what a job has of the session that it is an invocation of.
+// An Invocation is set for a job that is an invocation of a session.
 type Invocation struct {
 	*Session
-	// Shared says that the job runs in a shared engine of the session, and Module which of the
-	// engine's modules it runs.
+	// Shared is set if the job runs in a shared engine of the session. Module is then the index of
+	// its module among the engine's.
 	Shared bool
 	Module int
 }
 
-// openSource returns a descriptor of its own of the session's real directory, nil without one.
+// openSource returns a duplicate descriptor of the session's real directory, or nil without one.
 func (in *Session) openSource() (*os.File, error) {
 	of := in.Source
 	if of == nil {
@@ -121,7 +121,7 @@ func (in *Session) openSource() (*os.File, error) {
 	return os.NewFile(uintptr(fd), of.Name()), nil
 }
 
-// Close lets go of all that the job holds.
+// Close closes the files of the job and releases its ids, unless they are its session's.
 func (j *Job) Close() {
 	for _, f := range slices.Concat(j.Host.Binds, j.Tool.files(), []*os.File{j.Source, j.Host.Agent.Dir()}) {
 		if f != nil {
@@ -138,7 +138,7 @@ func (j *Job) Close() {
 // Shared reports whether the job runs in a shared engine of its session.
 func (j *Job) Shared() bool { return j.In != nil && j.In.Shared }
 
-// Session is the name of the session that the run belongs to, or "".
+// Session returns the id of the session that the run holds or belongs to, or "".
 func (j *Job) Session() string {
 	switch {
 	case j == nil:
@@ -158,13 +158,13 @@ func (j *Job) Workspace() string {
 	return j.Source.Name()
 }
 
-// args are the tool's whole arguments: its name comes first.
+// args returns the arguments of the tool, with its name as argument 0.
 func (j *Job) args() []string { return append([]string{j.Tool.command}, j.Req.Args...) }
 
-// Modules are the descriptors that come with the order.
+// Modules returns the module files that are passed with the order.
 func (j *Job) Modules() []*os.File { return j.Tool.files() }
 
-// State is what the directory of the run says of it.
+// State returns the job as it is written to the directory of the run.
 func (j *Job) State() rundir.State {
 	return rundir.State{ID: string(j.ID), Tool: j.Tool.Name, Args: runlog.Readable(j.Req.Args),
 		Profile: profileName(j.Req), Policy: j.Policy.Digest(),
@@ -172,7 +172,7 @@ func (j *Job) State() rundir.State {
 		Files: j.Plan.FileEvents != "", Workspace: j.Workspace(), Started: time.Now().UTC()}
 }
 
-// Started is the event of the beginning of the run.
+// Started returns the audit event of the start of the run.
 func (j *Job) Started() audit.RunStarted {
 	e := audit.RunStarted{Tool: j.Tool.Name, Digest: j.Tool.digest(), Argv: j.args(),
 		Cwd: j.Plan.Command.Cwd, Profile: profileName(j.Req),
@@ -200,7 +200,7 @@ func (j *Job) Started() audit.RunStarted {
 	return e
 }
 
-// Exec is the event of what the run executes.
+// Exec returns the audit event of the program that the run executes.
 func (j *Job) Exec() audit.Exec {
 	e := audit.Exec{Program: j.Tool.Name, Digest: j.Tool.digest(), Argv: j.args(),
 		Cwd: j.Plan.Command.Cwd, PID: 1}
@@ -218,8 +218,8 @@ func planDigest(p jail.Plan) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(text))
 }
 
-// idleLimits are the warnings about limits of the request that are above what the policy grants. A
-// request lowers a limit and never raises it, so these change nothing.
+// idleLimits returns a warning for each limit of the request that is above the policy's. A request
+// can only lower a limit, so such a limit has no effect.
 func (j *Job) idleLimits() (out []string) {
 	granted := j.Policy.Policy()
 	for _, text := range j.Req.Limits {
@@ -245,8 +245,8 @@ func (j *Job) idleLimits() (out []string) {
 	return out
 }
 
-// reportWarnings are the warnings of a run under report mode: requests that no rule grants are
-// sent.
+// reportWarnings returns the warnings of a run in report mode, in which requests that no rule
+// grants are sent.
 func reportWarnings(eff policy.Effective) (out []string) {
 	for _, w := range eff.Policy().Weaknesses() {
 		if w.Rule == "fetch.mode" {
@@ -256,5 +256,5 @@ func reportWarnings(eff policy.Effective) (out []string) {
 	return out
 }
 
-// Warnings are the warnings that the request and the policy cause, whatever the run does.
+// Warnings returns the warnings that follow from the request and the policy alone.
 func (j *Job) Warnings() []string { return append(reportWarnings(j.Policy), j.idleLimits()...) }

@@ -26,19 +26,17 @@ import (
 )
 
 const (
-	// defaultPath is where programs are looked for where the policy sets no PATH.
+	// defaultPath is the PATH of programs if the policy sets none.
 	defaultPath = "/usr/local/bin:/usr/bin:/bin"
-	// maxProgram is how large a program may be that is named, in bytes: it is read once for its
-	// digest.
+	// maxProgram is the largest program that is hashed, in bytes.
 	maxProgram = 1 << 30
-	// maxSearched is how many directories of the caller's PATH a hint looks at.
+	// maxSearched is how many directories of the caller's PATH are searched for a hint.
 	maxSearched = 64
 )
 
-// findProgram finds the tool that the request names: a module or a command of a bundle as findTool
-// does, and where policy grants programs of the host, one of them, by a path in the jail or a name
-// on the jail's PATH. A command of a bundle that policy does not allow is not in their way, and none
-// is in that of an agent whose manifest names a program.
+// findProgram finds the tool of the request. An allowed bundle command comes first; then, if the
+// policy grants programs of the host, a program by its path in the jail or on the jail's PATH. With
+// an image, or for an agent whose manifest names a program, only programs are searched.
 func (f *finder) findProgram() (Tool, error) {
 	name := f.req.Tool
 	if f.image != nil || f.req.Agent != nil && f.req.Agent.Native {
@@ -60,8 +58,8 @@ func (f *finder) findProgram() (Tool, error) {
 		e.Hint != hintNoProgram {
 		return t, nativeErr
 	}
-	// There is no such program. If it is a module or a command, the error is what the policy says
-	// of it.
+	// There is no such program. If the name is a module or a command, return the policy's error for
+	// it.
 	if err == nil {
 		return f.bundled(name)
 	}
@@ -77,8 +75,8 @@ func (f *finder) findProgram() (Tool, error) {
 	return t, errors.Join(nativeErr, doErr)
 }
 
-// native finds a program of the host as the tool would: by its path in the jail, through the mounts
-// that the policy makes there, with the caller's rights.
+// native finds a program of the host by its path in the jail, through the mounts of the policy,
+// with the caller's rights.
 func (f *finder) native(name string) (t Tool, err error) {
 	doErr := f.caller.Do(func() error {
 		t, err = f.nativeIn(f.view(), name)
@@ -107,8 +105,7 @@ func (f *finder) nativeIn(v *view, name string) (Tool, error) {
 	return t, f.takeProgram(&t, v)
 }
 
-// takeProgram looks at the file itself: whether the kernel can start it in the jail, and its
-// digest.
+// takeProgram checks that the kernel can start the program in the jail, and sets the digest.
 func (f *finder) takeProgram(t *Tool, v *view) error {
 	p, file, err := v.open(t.Native)
 	if problem.Short(err) != nil {
@@ -148,7 +145,7 @@ func (f *finder) takeProgram(t *Tool, v *view) error {
 	return f.startable(v, t.Native, file)
 }
 
-// mayRun refuses a program in a place of the jail from which nothing runs.
+// mayRun refuses a program in a mount that is not executable.
 func (v *view) mayRun(name string, p place) error {
 	if p.exec {
 		return nil
@@ -164,7 +161,8 @@ func (v *view) mayRun(name string, p place) error {
 		WithHint("access = \"read+exec\" in that [[mount]]")
 }
 
-// startable follows what the kernel starts for a program: interpreters of scripts, and the loader.
+// startable checks that the interpreters and the loader that the kernel needs for a program are in
+// the jail and may run.
 func (f *finder) startable(v *view, name string, file *os.File) error {
 	program, err := native.Read(file)
 	for range native.MaxChain {
@@ -220,11 +218,12 @@ func (f *finder) startable(v *view, name string, file *os.File) error {
 	return nil
 }
 
-// hintNoProgram marks that there is no such program, and not that it lacks something.
+// hintNoProgram is the hint for a program that is not in the jail. findProgram tells this error
+// from others by the hint.
 const hintNoProgram = "what a [[mount]] of the policy does not show is not in the jail; jail plan " +
 	"shows what is"
 
-// search returns the path in the jail of the program of that name.
+// search returns the path in the jail of the program called name.
 func (f *finder) search(v *view, name string) (string, error) {
 	if strings.Contains(name, "/") {
 		at := name
@@ -265,7 +264,7 @@ func (f *finder) search(v *view, name string) (string, error) {
 	var strayed error
 	for dir := range strings.SplitSeq(list, ":") {
 		if !path.IsAbs(dir) {
-			// what is found must not depend on the directory
+			// A program must not depend on the working directory.
 			continue
 		}
 		at := path.Join(dir, name)
@@ -299,14 +298,14 @@ func (f *finder) search(v *view, name string) (string, error) {
 		WithHint(hintNoProgram)
 }
 
-// strayed is the error for a program of the jail that is a link out of it.
+// strayed returns the error for a program that is a link to a path outside of the jail.
 func (f *finder) strayed(at string, link *strayError) error {
 	return problem.New(problem.NotFound, "program %s is %v", at, link).
 		WithHint(f.hintOutside(link.to))
 }
 
-// hintOutside says how the jail shows a program that only the host has: at that path, or of that
-// name on the caller's PATH.
+// hintOutside returns a hint for showing a program of the host in the jail. name is a path, or is
+// looked up on the caller's PATH.
 func (f *finder) hintOutside(name string) string {
 	if path.IsAbs(name) {
 		if isProgram(name) {
@@ -320,7 +319,7 @@ func (f *finder) hintOutside(name string) string {
 	return hintNoProgram
 }
 
-// outside returns the program of that name on the caller's own PATH, "" for none.
+// outside returns the path of a program on the caller's own PATH, or "".
 func (f *finder) outside(name string) string {
 	if strings.Contains(name, "/") {
 		return ""
@@ -337,7 +336,7 @@ func (f *finder) outside(name string) string {
 	return ""
 }
 
-// inherited returns the value of a variable of the caller, "" where it is not set.
+// inherited returns the value of a variable of the caller, or "" if it is not set.
 func (f *finder) inherited(name string) (value string) {
 	for _, v := range f.req.Inherit {
 		if x, ok := strings.CutPrefix(v, name+"="); ok {
@@ -347,8 +346,8 @@ func (f *finder) inherited(name string) (value string) {
 	return value
 }
 
-// isProgram reports whether the caller may execute a regular file of the host. It is called with
-// the caller's rights.
+// isProgram reports whether at is a regular file that the caller may execute. It must be called
+// with the caller's rights.
 func isProgram(at string) bool {
 	// The values of Linux, for which package syscall has no names: faccessat2(2).
 	const atCurrent, atEffective, mayExecute = -100, 0x200, 1
@@ -357,8 +356,8 @@ func isProgram(at string) bool {
 		syscall.Faccessat(atCurrent, at, mayExecute, atEffective) == nil
 }
 
-// keeps reports whether a hint must not propose a mount of a directory: it is in the system's
-// configuration or state, holds keys of the caller or is among them, or holds the workspace.
+// keeps reports whether a hint must not propose to mount a directory: it belongs to the system's
+// configuration or state, is among or above keys of the caller, or holds the workspace.
 func (f *finder) keeps(dir string) bool {
 	var homes []string
 	for _, home := range []string{f.caller.Home, f.inherited("HOME")} {
@@ -391,7 +390,7 @@ func (f *finder) keeps(dir string) bool {
 	return false
 }
 
-// forms returns a path, and the path that its links lead to if that is another one.
+// forms returns a path, and its target with links resolved if that differs.
 func forms(name string) []string {
 	all := []string{path.Clean(name)}
 	if real, err := filepath.EvalSymlinks(name); err == nil && real != all[0] {
@@ -400,9 +399,9 @@ func forms(name string) []string {
 	return all
 }
 
-// hintToShow says what shows a program of the host in the jail: a mount of its directory, or of the
-// program alone if the directory holds the caller's home. Where no mount should be made, it names
-// the program only. It is called with the caller's rights.
+// hintToShow returns a hint for mounting the directory of a program, or the program alone if the
+// directory holds the caller's home. If keeps forbids the mount, the hint proposes none. It must be
+// called with the caller's rights.
 func (f *finder) hintToShow(at string) string {
 	show, native := path.Dir(at), path.Dir(at)+"/**"
 	if f.caller.Home != "" && paths.Within(show, f.caller.Home) || show == "/" {
@@ -417,11 +416,11 @@ func (f *finder) hintToShow(at string) string {
 		native)
 }
 
-// environ returns the whole environment of a tool. A program has a PATH, variables that lead to the
-// fetch proxy, and those of its image, unless the policy or the caller say otherwise.
+// environ returns the whole environment of a tool. A program also gets a PATH, proxy variables and
+// the variables of its image, unless the policy or the caller sets them.
 func (f *finder) environ(t Tool, relay netip.AddrPort) ([]string, error) {
 	env, err := environ(f.policy, f.req, f.target(t).inJail(f.cwd))
-	// it knows no other directory, and no name of this one
+	// The module's only directory has no name that PWD could hold.
 	if t.layout == runners.LayoutWorking {
 		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "PWD=") })
 	}
@@ -460,11 +459,12 @@ func (f *finder) environ(t Tool, relay netip.AddrPort) ([]string, error) {
 	return env, nil
 }
 
-// processorVariables say how many threads are of use to nproc and OpenMP, and to Go, which count
-// the processors of the host and not what the limit gives.
+// processorVariables limit the threads of nproc, OpenMP and Go, which count the processors of the
+// host and ignore the cgroup's limit.
 var processorVariables = []string{"OMP_THREAD_LIMIT", "GOMAXPROCS"}
 
-// processors returns how many processors a limit can keep busy, in thousandths.
+// processors returns how many processors a limit can keep busy, rounded up. limit is in thousandths
+// of one.
 func processors(limit int64) int {
 	if limit == policy.Unlimited {
 		return math.MaxInt
@@ -472,13 +472,13 @@ func processors(limit int64) int {
 	return int(max((limit+999)/1000, 1))
 }
 
-// certificateVariables name the file of the certificates to trust: of OpenSSL, GnuTLS and Go, curl,
+// certificateVariables name the file of trusted certificates for OpenSSL, GnuTLS and Go, curl,
 // Python's requests and pip, Node, git and cargo.
 var certificateVariables = []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE",
 	"PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO"}
 
-// NoExec is the error of a run whose program the kernel did not execute, although it looked as if
-// it would: execve(2) says what its errors mean.
+// NoExec returns the error for a program whose execve(2) failed with why although its check had
+// passed.
 func NoExec(name string, why syscall.Errno) *problem.Error {
 	switch why {
 	case syscall.E2BIG:
@@ -499,8 +499,8 @@ func NoExec(name string, why syscall.Errno) *problem.Error {
 			"programs; try again")
 }
 
-// A view is what a program would find at the paths of a jail, of the mounts that its policy makes.
-// What it opens is the host's.
+// A view resolves paths of a jail through the mounts of its policy, before the jail exists. It
+// opens files of the host.
 type view struct {
 	mounts    []viewed
 	workspace target
@@ -510,14 +510,14 @@ type view struct {
 type viewed struct {
 	target, source string
 	exec           bool
-	// image says that it is the root of an image, which the daemon alone can enter.
+	// image is set for the root of an image, which only the daemon may enter.
 	image bool
-	// named says that the policy names the source, as the caller may have written it.
+	// named is set if the policy names the source, which the caller may have written.
 	named bool
 }
 
-// with calls f with the rights that the mount is looked at with. The caller's are those of this
-// thread alone, so that another goroutine has the daemon's.
+// with calls f with the rights for the mount: the caller's, which the current thread has, or for an
+// image the daemon's, which a new goroutine has.
 func (x viewed) with(f func()) {
 	if !x.image {
 		f()
@@ -531,7 +531,7 @@ func (x viewed) with(f func()) {
 	<-done
 }
 
-// A place is where a path of the jail leads.
+// A place is the file of the host at a path of the jail.
 type place struct {
 	host  string
 	mount string // its target
@@ -545,7 +545,7 @@ func (f *finder) view() *view {
 		m := viewed{target: policy.WorkspaceDir, source: fdPath(f.source),
 			exec: jail.AllMayRun(pol, policy.WorkspaceDir)}
 		v.mounts = append(v.mounts, m)
-		// Patterns of the policy name the first one in any case.
+		// Patterns of the policy always name the first one.
 		if m.target = string(v.workspace); m.target != policy.WorkspaceDir {
 			v.mounts = append(v.mounts, m)
 		}
@@ -565,7 +565,8 @@ func (f *finder) view() *view {
 	return v
 }
 
-// at returns the mount that holds a path, and the path below it. ok is false where no mount does.
+// at returns the innermost mount that holds a path, and the path relative to the mount. ok is false
+// if no mount holds it.
 func (v *view) at(p string) (m viewed, rel string, ok bool) {
 	for _, x := range v.mounts {
 		below, holds := paths.Rel(x.target, p)
@@ -576,7 +577,7 @@ func (v *view) at(p string) (m viewed, rel string, ok bool) {
 	return m, rel, ok
 }
 
-// leads reports whether a path is a directory only because a mount lies below it.
+// leads reports whether a mount lies at or below a path.
 func (v *view) leads(p string) bool {
 	return slices.ContainsFunc(v.mounts, func(x viewed) bool { return paths.Within(p, x.target) })
 }
@@ -589,8 +590,7 @@ type strayError struct{ to string }
 func (e *strayError) Error() string { return "a link to " + e.to + ", which is not in the jail" }
 func (e *strayError) Unwrap() error { return fs.ErrNotExist }
 
-// find resolves an absolute path of the jail, link by link: a link leads where it would lead in the
-// jail.
+// find resolves an absolute path of the jail. It follows links as the kernel would in the jail.
 func (v *view) find(p string) (place, error) {
 	fail := func(err error) (place, error) {
 		return place{}, &fs.PathError{Op: "open", Path: p, Err: err}
@@ -616,7 +616,7 @@ func (v *view) find(p string) (place, error) {
 		}
 		look := os.Lstat
 		if rel == "" {
-			// what is mounted is what its source leads to
+			// A mount shows the target of its source.
 			look = os.Stat
 		}
 		found = place{path.Join(m.source, rel), m.target, m.exec, m}
@@ -657,7 +657,7 @@ func (v *view) find(p string) (place, error) {
 	return found, nil
 }
 
-// open opens what is at a path of the jail, for reading. It waits for nobody.
+// open opens the file at a path of the jail for reading. It does not block on a FIFO or device.
 func (v *view) open(p string) (place, *os.File, error) {
 	at, err := v.find(p)
 	if err != nil {
@@ -684,14 +684,15 @@ func causeOf(err error) error {
 	return err
 }
 
-// Bounds of what patterns of tools.native may stand for.
+// Bounds of what the patterns in tools.native may match.
 const (
 	maxPrograms = 2048
 	maxLooked   = 200_000 // names
 )
 
-// programs finds what policy lets run of the mounts that it does not let run as a whole: the kernel
-// takes files and directories, not patterns. It is called with the caller's rights.
+// programs returns the paths that tools.native lets run in mounts that are not executable as a
+// whole. Patterns are expanded, since Landlock rules take files and directories. It must be called
+// with the caller's rights.
 func (v *view) programs(pol policy.Policy) ([]string, error) {
 	var roots []string
 	for _, m := range v.mounts {
@@ -724,7 +725,7 @@ func (v *view) programs(pol policy.Policy) ([]string, error) {
 	return slices.Compact(s.found), nil
 }
 
-// A search collects programs.
+// A search collects the programs that patterns match.
 type search struct {
 	view   *view
 	roots  []string // mounts
@@ -732,7 +733,7 @@ type search struct {
 	looked int
 }
 
-// take takes a path, if it is there and in one of the mounts.
+// take adds a path if it exists and its mount may have programs.
 func (s *search) take(p string) {
 	at, err := s.view.find(p)
 	if err != nil || !at.exec {
@@ -743,21 +744,20 @@ func (s *search) take(p string) {
 	}
 }
 
-// walk looks below dir for what a pattern matches. It follows no links to directories: the pattern
-// names what it means.
+// walk adds the files below dir that match a pattern. It does not follow links to directories.
 func (s *search) walk(dir string, g policy.Glob) error {
 	var below []string
 	if at, err := s.view.find(dir); err == nil && at.exec {
 		below = []string{dir}
 	} else {
-		// mounts below a directory that is none itself
+		// dir only leads to mounts.
 		for _, root := range s.roots {
 			if paths.Within(dir, root) {
 				below = append(below, root)
 			}
 		}
 	}
-	// of the names that the pattern matches, in segments; 0: any
+	// the most path segments of a match; 0 means no bound
 	deepest := 0
 	if !strings.Contains(g.String(), "**") {
 		deepest = strings.Count(g.String(), "/")
@@ -776,7 +776,7 @@ func (s *search) walk(dir string, g policy.Glob) error {
 						"for more than %d programs", g, maxPrograms).
 					WithHint("name directories, as /usr/bin/**, or programs")
 			}
-			// what the caller may not see does not run
+			// A file that the caller may not see does not run.
 			if err != nil {
 				return skipDir(entry)
 			}
@@ -802,8 +802,8 @@ func skipDir(entry fs.DirEntry) error {
 	return nil
 }
 
-// programs adds what else may run to what the plan is made from, and says which files and
-// directories of the host that is.
+// programs returns the paths in the jail of the programs that run by name, and their inodes on the
+// host.
 func (f *finder) programs() (found []string, inodes []mounts.Inode, err error) {
 	doErr := f.caller.Do(func() error {
 		v := f.view()
@@ -812,7 +812,7 @@ func (f *finder) programs() (found []string, inodes []mounts.Inode, err error) {
 		}
 		for i, p := range found {
 			found[i] = v.workspace.inJail(p)
-			// one that has gone since is none
+			// A program removed meanwhile has the zero inode.
 			at := mounts.Inode{}
 			if place, findErr := v.find(p); findErr == nil {
 				if info, statErr := os.Stat(place.host); statErr == nil {

@@ -31,7 +31,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/runlog"
 )
 
-// makePlan makes the plan of a job whose tool was found, and the order for what runs in its jail.
+// makePlan makes the plan of a job whose tool was found, and the order for its jail-init.
 func (s *Preparer) makePlan(ctx context.Context, j *Job, f *finder) error {
 	relay := s.relay(j)
 	env, err := f.environ(j.Tool, relay)
@@ -97,8 +97,8 @@ func (s *Preparer) makePlan(ctx context.Context, j *Job, f *finder) error {
 	return nil
 }
 
-// withKept returns the environment of an invocation with what earlier ones have left to it, as far as
-// its policy lets a caller set it.
+// withKept returns the environment of an invocation with the variables that earlier ones set or
+// unset, as far as its policy lets a caller set them.
 func (j *Job) withKept(env []string) []string {
 	if j.In == nil {
 		return env
@@ -121,7 +121,7 @@ func without(env []string, name string) []string {
 	return slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, name+"=") })
 }
 
-// takeIDs takes a range of host ids for a jail.
+// takeIDs takes a range of host ids for a jail. The error has the code busy if none is free.
 func takeIDs() (*idrange.Range, error) {
 	ids, err := idrange.Take()
 	if err != nil {
@@ -131,9 +131,8 @@ func takeIDs() (*idrange.Range, error) {
 	return ids, nil
 }
 
-// sourceOf says with whose ids the tool works on a directory: root's tools with those of its owner,
-// everybody else's with their own, so that a tool never reads for its caller what the caller could
-// not.
+// sourceOf returns a directory with the ids that the tool has on it. For root they are the owner's;
+// for others the caller's own, so that a tool reads nothing that its caller may not.
 func sourceOf(dir *os.File, c caller.Caller) (*jail.Source, error) {
 	if c.UID != 0 {
 		return &jail.Source{Path: dir.Name(), UID: c.UID, GID: c.GID}, nil
@@ -158,13 +157,13 @@ func (s *Preparer) caches(j *Job) (all []string) {
 	return all
 }
 
-// memory returns how much of it a module may have, in bytes: what WebAssembly can address at most.
+// memory returns the memory limit of a module, in bytes: at most the 4 GiB of WebAssembly.
 func memory(eff policy.Effective) int64 { return min(eff.Policy().Limits.Memory, 4<<30) }
 
-// reportCommand is what a shell executes at its end to report its environment.
+// reportCommand is what a shell executes at its end to report its variables and directory.
 const reportCommand = "/run/jail/init keep"
 
-// order returns the order for jail-init.
+// order returns the order for jail-init. relay is the address of the fetch proxy's relay.
 func (j *Job) order(env []string, relay netip.AddrPort) runners.Order {
 	o := runners.Order{Invocation: runners.Invocation{Args: j.args(), Env: env,
 		Cwd: j.Plan.Command.Cwd}}
@@ -195,7 +194,7 @@ func (j *Job) order(env []string, relay netip.AddrPort) runners.Order {
 	return o
 }
 
-// checkFiles returns what is wrong with the files of the request.
+// checkFiles returns an error if the request has files that it may not have.
 func (j *Job) checkFiles() error {
 	if len(j.Req.Files) > 0 && (j.In != nil || j.Holds.For > 0 || j.Req.Script != nil) {
 		return errors.New("files are for a run of one tool, outside of sessions")
@@ -216,7 +215,7 @@ func (j *Job) fillInvocation(inv *runners.Invocation) {
 	}
 	inv.CacheDir = filepath.Join(jail.CacheDir, strconv.Itoa(module))
 	if w := j.Plan.Workspace; w != nil {
-		// That of a jail that holds a session may be in another mount, which no module sees.
+		// A jail that holds a session may have it in another mount, which no module sees.
 		seen := target(w.SeenTarget()).ofModule(pol.Mounts)
 		inv.Mounts = append(inv.Mounts, runners.Mount{Path: string(seen),
 			Source: w.Target, Write: w.Shadow, Hide: pol.Workspace.Hide})
@@ -230,8 +229,8 @@ func (j *Job) fillInvocation(inv *runners.Invocation) {
 	}
 }
 
-// holder is the kind of jail that holds the session. Nothing runs in it; it is the narrowest that
-// the policy can have.
+// holder returns the runner of the jail that holds a session. Nothing runs in it; it is the
+// narrowest kind that the policy allows.
 func holder(eff policy.Effective) string {
 	if eff.Policy().Syscalls.Has(policy.GroupWASI) {
 		return jail.RunnerWASI
@@ -239,20 +238,20 @@ func holder(eff policy.Effective) string {
 	return jail.RunnerNative
 }
 
-// sessionTool is what the run of the jail that holds a session is called.
+// sessionTool is the tool name of the jail that holds a session.
 const sessionTool = "session"
 
-// sessionFiles are the inodes of a tmpfs that tools of any kind share.
+// sessionFiles is how many inodes a tmpfs has that programs of a session share.
 const sessionFiles = 1 << 17
 
-// fitSession makes the plan one of a session's jail: the one that holds it lasts as long as the
-// Session may, and its invocations have the file systems that it has.
+// fitSession adapts the plan to a session. The jail that holds it gets the lifetime of the session;
+// an invocation gets the bounds of the file systems that it shares.
 func (j *Job) fitSession() {
 	p := &j.Plan
 	switch {
 	case j.Holds.For > 0:
 		p.Limits.Wall, p.Limits.CPUTime = j.Holds.For, policy.Unlimited
-		// of all the session's processes the last to go
+		// It is the last of the session's processes that the OOM killer takes.
 		p.Cgroup.OOMScore = 0
 		for i, m := range p.Mounts {
 			if len(j.Policy.Policy().Tools.Native) > 0 && mounts.Shared(m) {
@@ -273,10 +272,10 @@ func (j *Job) fitSession() {
 	}
 }
 
-// sharesLoopback reports whether the job has the network namespace of its session: a program of the
-// host that may use a loopback interface as it likes. One with narrower fetch rules or fewer mounts
-// than the session has a namespace of its own, since in the session's it could reach the proxies of
-// others, and servers that show what only others see.
+// sharesLoopback reports whether the job uses the network namespace of its session: a program of
+// the host whose policy shares the loopback interface. One with narrower fetch rules or fewer
+// mounts than the session gets its own namespace. In the session's it could reach the proxies of
+// others, and servers that show what only others may see.
 func (j *Job) sharesLoopback() bool {
 	if j.In == nil || j.Tool.Native == "" {
 		return false
@@ -291,8 +290,8 @@ func (j *Job) sharesLoopback() bool {
 		all.Fetch.LessEq(pol.Fetch) && all.Mounts.LessEq(pol.Mounts)
 }
 
-// relay is where jail-init listens for the fetch proxy of the job: on a loopback that invocations
-// share each has another address of 127.64.0.0/10.
+// relay returns the address where jail-init listens for the fetch proxy of the job. On a loopback
+// interface that invocations share, each has its own address in 127.64.0.0/10.
 func (s *Preparer) relay(j *Job) netip.AddrPort {
 	at := [4]byte{127, 0, 0, 1}
 	if j.sharesLoopback() {
@@ -302,9 +301,9 @@ func (s *Preparer) relay(j *Job) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4(at), jail.RelayPort)
 }
 
-// oomScore returns the oom_score_adj of a jail for which want is wanted. No jail has a lower one
-// than the daemon itself, which without CAP_SYS_RESOURCE could not set it
-// (proc_pid_oom_score_adj(5)). A user's service manager gives 200 to what it starts.
+// oomScore returns the oom_score_adj of a jail: want, or the daemon's own if that is higher, since
+// lowering it needs CAP_SYS_RESOURCE (proc_pid_oom_score_adj(5)). A user's service manager gives
+// 200 to what it starts.
 func oomScore(want int) (int, error) {
 	text, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
@@ -317,7 +316,7 @@ func oomScore(want int) (int, error) {
 	return max(want, own), nil
 }
 
-// fitOOMScore gives the plan an oom_score_adj that the daemon may set.
+// fitOOMScore raises the plan's oom_score_adj to one that the daemon may set.
 func fitOOMScore(p *jail.Plan) error {
 	score, err := oomScore(p.Cgroup.OOMScore)
 	if err != nil {
@@ -327,7 +326,7 @@ func fitOOMScore(p *jail.Plan) error {
 	return nil
 }
 
-// checkIO refuses a policy that bounds the use of disks where nothing below slice could hold it.
+// checkIO refuses limits on disk use if no io controller below slice could enforce them.
 func checkIO(slice string, l policy.Limits) error {
 	if l.IORead == policy.Unlimited && l.IOWrite == policy.Unlimited {
 		return nil
@@ -341,8 +340,8 @@ func checkIO(slice string, l policy.Limits) error {
 	return nil
 }
 
-// absent returns the sources of mounts of settings that the host lacks. All are names in directories
-// that everybody may list.
+// absent returns the sources of mounts of settings that do not exist on the host. All lie in
+// directories that everybody may list.
 func absent(all policy.Mounts) (sources []string) {
 	for _, m := range all {
 		if !m.Setting() {
@@ -355,12 +354,12 @@ func absent(all policy.Mounts) (sources []string) {
 	return sources
 }
 
-// cacheVersion is part of the id of each cache, so that a change of what an id is made of shares
-// nothing with older caches.
+// cacheVersion is part of the id of each cache. Raise it when the makeup of the id changes, so that
+// no older cache is reused.
 const cacheVersion = 1
 
-// nameCaches gives each cache of the plan its id. All that decides on trust is in the id, so that
-// what a hostile run leaves in a cache reaches no run but those that are trusted alike:
+// nameCaches sets the id of each cache of the plan. The id depends on all that decides on trust, so
+// that a hostile run's cache is used only by runs with the same trust:
 //
 //   - the user who asks for the run, and the user and group of the tool, who are those of the
 //     workspace's owner if root asks;
@@ -400,7 +399,7 @@ func (j *Job) cacheID(name string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// cachesOf returns the caches of the plan, for the record.
+// cachesOf returns a description of each cache of the plan, for the record.
 func (j *Job) cachesOf() (all []string) {
 	for _, m := range j.Plan.Mounts {
 		if m.Kind == jail.MountCache {
@@ -440,7 +439,7 @@ func (s *Preparer) outerRuntime(ctx context.Context, j *Job) (*jail.Runtime, err
 	return &runtime, nil
 }
 
-// fitsOuter refuses a shared engine in a kernel that takes no descriptors after its start.
+// fitsOuter refuses a shared engine under gVisor, which takes no descriptors after its start.
 func (j *Job) fitsOuter() error {
 	layer, err := j.Policy.Policy().Outer.Choose()
 	if err == nil && layer == policy.OuterRunsc && j.Shared() {
@@ -452,7 +451,7 @@ func (j *Job) fitsOuter() error {
 	return nil
 }
 
-// howToInstall says where the runtimes come from.
+// howToInstall tells how to install the runtime of each outer layer.
 var howToInstall = map[string]string{
 	policy.OuterBwrap: "install the package bubblewrap",
 	policy.OuterCrun:  "install the package crun",
@@ -460,7 +459,7 @@ var howToInstall = map[string]string{
 	policy.OuterRunsc: "make runsc builds it beside jail's own programs (docs/outer.md)",
 }
 
-// outerDenied says which policy left no outer layer, or not the one that was asked for.
+// outerDenied returns the error for a policy that allows no outer layer, or not the requested one.
 func outerDenied(eff policy.Effective, asked string, err error) error {
 	if asked == "" {
 		return problem.New(problem.Refused, "outer layer: %w", err).

@@ -1,5 +1,5 @@
-// Package prepare decides requests: it resolves the policy, opens the workspace, finds the tool and
-// makes the plan. What it returns is a Job, of which nothing has started.
+// Package prepare turns requests into jobs: it resolves the policy, opens the workspace, finds the
+// tool and makes the plan. Nothing of a job has started yet.
 package prepare
 
 import (
@@ -31,55 +31,56 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Options say what a Preparer needs of the daemon.
+// Options are what a Preparer uses of the daemon.
 type Options struct {
 	Config config.Config
-	// Policies returns the policies of the host that are in force.
+	// Policies returns the current policies of the host.
 	Policies func() *profiles.State
 	Bundles  *bundle.Catalog
 	Layers   hostlayers.Host
 	Life     *lifetime.Lifetime
-	// Widening returns what a grant of a policy gives to a run.
+	// Widening returns what the grant id adds to a run of the user under a profile, as an agent or
+	// "".
 	Widening func(uid uint32, id, profile, agent string) (policy.Widening, error)
-	// Runtimes are the programs of outer layers.
+	// Runtimes finds the programs of outer layers.
 	Runtimes *outer.Runtimes
-	// Images are the root file systems of images.
+	// Images holds the unpacked images.
 	Images *images.Store
 	// Told says that the kernel tells what Landlock refuses.
 	Told bool
 	// ProcFixed says that the kernel narrows no mounted proc.
 	ProcFixed bool
-	// Compile runs a job that compiles a module, and writes the compiled form to out. The failure
-	// is what is wrong with the module.
+	// Compile runs a job that compiles a module, and writes the compiled form to out. failure is
+	// the compiler's complaint about the module, or "".
 	Compile func(ctx context.Context, j *Job, out io.Writer) (failure string, err error)
 }
 
-// A Preparer decides the requests of a daemon. Its methods may be called from several goroutines.
+// A Preparer makes jobs for a daemon. Its methods may be called from several goroutines.
 type Preparer struct {
 	o       Options
 	modules toolFiles
-	// relays counts the relays on loopback interfaces that invocations share.
+	// relays numbers the proxy relays on loopback interfaces that invocations share.
 	relays atomic.Uint32
 }
 
-// New returns the preparer of a daemon, and opens its cache of compiled modules.
+// New returns a preparer. It opens the cache of compiled modules.
 func New(o Options) (*Preparer, error) {
 	s := &Preparer{o: o}
 	return s, s.modules.open(o.Config)
 }
 
-// Module returns the verified bytes of a module that was used before, by its digest: one that is
-// installed, or an agent's.
+// Module returns the verified bytes of an installed or an agent's module that was used before. ok
+// is false if none with this digest is kept.
 func (s *Preparer) Module(sum [sha256.Size]byte) (*os.File, bool) { return s.modules.bySum(sum) }
 
-// Run decides a request. On error the job holds what was known by then.
+// Run prepares the job of a request. On error the job has what was known by then.
 func (s *Preparer) Run(ctx context.Context, c caller.Caller, req message.Request) (*Job, error) {
 	j := &Job{Caller: c, Req: req}
 	return j, s.prepare(ctx, j, false)
 }
 
-// Plan makes the plan of a request and starts nothing. The range of host ids in it is one that is
-// free now.
+// Plan returns the plan of a request and starts nothing. Its range of host ids is one that is free
+// now.
 func (s *Preparer) Plan(ctx context.Context, c caller.Caller, req message.Request) (jail.Plan,
 	error) {
 	j := &Job{Caller: c, Req: req}
@@ -88,22 +89,22 @@ func (s *Preparer) Plan(ctx context.Context, c caller.Caller, req message.Reques
 	return j.Plan, err
 }
 
-// Hold decides a request for the jail that holds a session open, for so long at most. With wakes
-// the shadow of the session is there already.
+// Hold prepares the job of the jail that holds a session open for at most total. wakes is set if
+// the session slept and its shadow exists.
 func (s *Preparer) Hold(ctx context.Context, c caller.Caller, req message.Request,
 	total time.Duration, wakes bool) (*Job, error) {
 	j := &Job{Caller: c, Req: req, Holds: Holding{For: total, Wakes: wakes}}
 	return j, s.prepare(ctx, j, false)
 }
 
-// Invoke decides a request for an invocation of a session.
+// Invoke prepares an invocation of a session.
 func (s *Preparer) Invoke(ctx context.Context, c caller.Caller, req message.Request,
 	in *Session) (*Job, error) {
 	j := &Job{Caller: c, Req: req, In: &Invocation{Session: in}}
 	return j, s.prepare(ctx, j, false)
 }
 
-// prepare decides the request of j, step by step. If dry, nothing may start.
+// prepare fills in j, step by step. If dry, nothing is compiled or mounted.
 func (s *Preparer) prepare(ctx context.Context, j *Job, dry bool) (err error) {
 	j.Begun, j.Host.cached = time.Now(), &modules.Hold{}
 	if j.ID, err = identify(j.Req.ID); err != nil {
@@ -160,7 +161,7 @@ func (s *Preparer) prepare(ctx context.Context, j *Job, dry bool) (err error) {
 		return err
 	}
 	if j.Shared() && !prewarm.HasHost(j.Plan) {
-		// The engine has what it mounts.
+		// The engine has its mounts already.
 		return nil
 	}
 	// What the policy mounts is opened with the caller's rights, the cache with the daemon's.
@@ -179,8 +180,8 @@ func identify(asked string) (jail.ID, error) {
 	return id, nil
 }
 
-// decide resolves the policy. An invocation has that of its session, as it was when the session was
-// started, narrowed by what the invocation asks for.
+// decide returns the effective policy. An invocation has the policy that its session started with,
+// narrowed by its own limits.
 func (s *Preparer) decide(j *Job) (policy.Effective, error) {
 	if j.In == nil {
 		return s.resolve(j.Caller, j.Req)
@@ -196,8 +197,8 @@ func (s *Preparer) decide(j *Job) (policy.Effective, error) {
 		Source: "command line", Policy: flags.Policy()}))
 }
 
-// openWorkspace opens the directory with the caller's rights; from here on it is its descriptor and
-// not its name that counts.
+// openWorkspace opens the workspace with the caller's rights. From here on the descriptor is used
+// and not the name. It returns nil if the run has no workspace.
 func (j *Job) openWorkspace() (*os.File, error) {
 	if j.In != nil {
 		return j.In.openSource()
@@ -229,8 +230,8 @@ func (j *Job) openWorkspace() (*os.File, error) {
 	return f, j.checkWorkspace(f)
 }
 
-// checkWorkspace refuses directories whose shadow nobody could review: all of the host, or all of a
-// home.
+// checkWorkspace refuses the root of the host and the caller's home, whose shadows nobody could
+// review.
 func (j *Job) checkWorkspace(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -249,23 +250,22 @@ func (j *Job) checkWorkspace(f *os.File) error {
 	return nil
 }
 
-// A finder looks for the tool of a job, with the rights of its caller.
+// A finder finds the tool of a job with the caller's rights.
 type finder struct {
 	p      *Preparer
 	caller caller.Caller
 	req    message.Request
-	// policy is what the tool is looked for in. What it says of the tool that was found narrows it.
+	// policy is the effective policy. The rules for the tool that is found narrow it.
 	policy policy.Effective
 	// source is the workspace's real directory, nil without one.
 	source *os.File
-	// cwd is the working directory, as policies name it.
+	// cwd is the working directory, in the paths of policies.
 	cwd string
 	// agent is nil unless the tool is an agent.
 	agent *Agent
 	// image is nil unless the tool is a program of an image.
 	image *Image
-	// asked says that the policy holds the start of what was found back, and asks which commands of
-	// a script it holds back.
+	// asked is set if the tool needs an approval. asks are the commands of a script that do.
 	asked bool
 	asks  []Asked
 }
@@ -273,14 +273,15 @@ type finder struct {
 // An Asked is a tool that starts only after an approval.
 type Asked struct{ Name, Digest string }
 
-// permits returns the policy's decision on a start, and whether an approval would at least let it.
+// permits returns the policy's decision on a start, and whether it is allowed, at least with an
+// approval.
 func (f *finder) permits(q policy.Question) (policy.Decision, bool) {
 	d := f.policy.Decide(q)
 	f.asked = f.asked || d.Ask
 	return d, d.Allowed || d.Ask
 }
 
-// target is where the tool finds the workspace.
+// target returns the path at which the tool finds the workspace.
 func (f *finder) target(t Tool) target {
 	at := targetOf(f.policy, f.source)
 	if t.Native == "" && t.Name != sessionTool {
@@ -289,7 +290,7 @@ func (f *finder) target(t Tool) target {
 	return at
 }
 
-// find finds what the job runs: nothing in a jail that holds a session, else a script or a tool.
+// find finds the script or tool of the job. If holds, the job holds a session and runs none.
 func (f *finder) find(holds bool) (Tool, error) {
 	if holds {
 		return Tool{Name: sessionTool, command: sessionTool}, nil
@@ -312,8 +313,8 @@ func (f *finder) find(holds bool) (Tool, error) {
 	return t, err
 }
 
-// narrow meets what the policy says of the tool that was found. A program is looked for anew in
-// what is left of the mounts: it must be there under its own name, and what starts it too.
+// narrow applies the policy's rules for the tool that was found. A program is looked up again in
+// the mounts that are left: it must be the same file at the same path.
 func (f *finder) narrow(found Tool) error {
 	before := f.policy.Digest()
 	if f.policy = f.policy.For(found.Name); f.policy.Digest() == before || found.Native == "" {

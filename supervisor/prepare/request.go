@@ -17,13 +17,14 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Names of the layers that only narrow, for one run.
+// requestLayer and invocationLayer are the names of the layers that a run's own request adds.
 const requestLayer, invocationLayer = "request", "invocation"
 
-// maxNarrow is how many policies a request may narrow with.
+// maxNarrow is how many narrowing policies a request may have.
 const maxNarrow = 16
 
-// resolve meets the ceiling, the profile, what the request narrows with, and the request.
+// resolve returns the meet of the ceiling, the profile, the request's narrowing policies, and its
+// flags.
 func (s *Preparer) resolve(c caller.Caller, req message.Request) (policy.Effective, error) {
 	set, layers, err := s.granted(c, req)
 	if err != nil {
@@ -51,8 +52,8 @@ func (s *Preparer) resolve(c caller.Caller, req message.Request) (policy.Effecti
 		Policy: flags.Policy()}))
 }
 
-// granted returns what a caller may use: the ceiling, and the profile or policy of the request. It
-// also returns the profiles as they are for the request.
+// granted returns the layers that a caller may use: the ceiling, and the profile or policy of the
+// request. It also returns the profiles with the variables of the request filled in.
 func (s *Preparer) granted(c caller.Caller, req message.Request) (*profiles.Set, []policy.Layer,
 	error) {
 	state, where := s.o.Policies(), places(c, req)
@@ -69,7 +70,7 @@ func (s *Preparer) granted(c caller.Caller, req message.Request) (*profiles.Set,
 	return set, []policy.Layer{ceiling, profile}, err
 }
 
-// resolve meets layers of which the caller gave one, so that an error is the caller's.
+// resolve returns the meet of layers. One is the caller's, so an error is a usage error.
 func resolve(layers []policy.Layer) (policy.Effective, error) {
 	eff, err := policy.Resolve(layers...)
 	if err != nil {
@@ -78,7 +79,7 @@ func resolve(layers []policy.Layer) (policy.Effective, error) {
 	return eff, nil
 }
 
-// places are what the variables of a policy stand for in this run.
+// places returns the values of the variables in policies for this run.
 func places(c caller.Caller, req message.Request) syntax.Places {
 	p := syntax.Places{Home: c.Home}
 	if req.NoWorkspace {
@@ -91,8 +92,8 @@ func places(c caller.Caller, req message.Request) syntax.Places {
 	return p
 }
 
-// ceilingOf is the host's ceiling. Only a file that does not exist means that there is none; one
-// that could never be read stops every run.
+// ceilingOf returns the host's ceiling. Without a ceiling file it grants everything; a file that
+// could never be read is an error, which stops every run.
 func ceilingOf(state *profiles.State, where syntax.Places) (policy.Layer, error) {
 	file, ok, err := state.Ceiling(where)
 	switch {
@@ -106,10 +107,10 @@ func ceilingOf(state *profiles.State, where syntax.Places) (policy.Layer, error)
 	return file.Layer(policy.CeilingLayer, file.Source), nil
 }
 
-// maxGrants bounds the grants of a policy that one run names.
+// maxGrants is how many grants of a policy one run may name.
 const maxGrants = 20
 
-// widened returns the layer of a profile with what the grants of the run add to it.
+// widened returns the profile's layer with the grants of the run added.
 func (s *Preparer) widened(c caller.Caller, req message.Request,
 	profile policy.Layer) (policy.Layer, error) {
 	if len(req.Grants) == 0 {
@@ -142,14 +143,14 @@ func (s *Preparer) grant(c caller.Caller, req message.Request, id string) (polic
 	return w, s.MayWiden(c, w)
 }
 
-// Granted returns an error if a run that has begun would not get a grant of a policy any more.
+// Granted returns an error if a run that has started would no longer get a grant of a policy.
 func (s *Preparer) Granted(c caller.Caller, req message.Request, id string) error {
 	_, err := s.grant(c, req, id)
 	return err
 }
 
-// MayWiden returns an error unless the runs of a user may have what a grant of a policy gives: the
-// user could bring a policy file that grants it, and the ceiling grants it.
+// MayWiden returns an error unless the runs of a user may have a grant: the user may bring policy
+// files, and the ceiling is as wide.
 func (s *Preparer) MayWiden(c caller.Caller, w policy.Widening) error {
 	state := s.o.Policies()
 	if err := caller.MayUse(state.Rules(), c, "", true, "by a grant"); err != nil {
@@ -174,7 +175,7 @@ func (s *Preparer) Profile(c caller.Caller, name string) error {
 	return err
 }
 
-// Ceiling is the host's ceiling for what belongs to no run.
+// Ceiling returns the host's ceiling, without variables of a run filled in.
 func (s *Preparer) Ceiling() (policy.Policy, error) {
 	layer, err := ceilingOf(s.o.Policies(), syntax.Places{})
 	return layer.Policy, err
@@ -197,7 +198,7 @@ func profileOf(req message.Request, set *profiles.Set) (policy.Layer, error) {
 	return p.File.Layer("profile "+name, p.Origin), nil
 }
 
-// parsed is the text of a policy file as a layer.
+// parsed returns the text of a policy file as a layer.
 func parsed(set *profiles.Set, name, text string) (policy.Layer, error) {
 	file, err := set.Parse(syntax.Profile, name, []byte(text))
 	if err != nil {
@@ -207,7 +208,7 @@ func parsed(set *profiles.Set, name, text string) (policy.Layer, error) {
 	return file.Layer("policy "+name, name), nil
 }
 
-// profileName is what the records call the policy that the caller asked for.
+// profileName returns the name of the request's profile or policy for records.
 func profileName(req message.Request) string {
 	if req.Policy != "" {
 		return req.PolicyName
@@ -215,14 +216,14 @@ func profileName(req message.Request) string {
 	return cmp.Or(req.Profile, "default")
 }
 
-// notAllowed says why something may not run or be had, by the decision that refused it.
+// notAllowed returns the error for something that a policy's decision refused.
 func notAllowed(what string, d policy.Decision) *problem.Error {
 	return problem.New(problem.Refused, "%s is not allowed: %s (%s)", what, d.Rule, d.Layer).
 		WithDenied("policy", what, d.Layer+": "+d.Rule).
 		WithHint("jail profile list shows the profiles; jail policy show NAME what one grants")
 }
 
-// readFlags reads what the caller narrows.
+// readFlags returns the limits, variables, hosts and other flags of a request as a policy.
 func readFlags(req message.Request) (*policy.Request, error) {
 	for flag, given := range map[string][]string{"limit": req.Limits, "env": req.Env,
 		"fetch": req.Fetch} {
@@ -261,7 +262,8 @@ func readFlags(req message.Request) (*policy.Request, error) {
 	return flags, nil
 }
 
-// environ makes the tool's whole environment.
+// environ returns the tool's whole environment. It fails for a variable that the policy does not
+// allow.
 func environ(eff policy.Effective, req message.Request, cwd string) ([]string, error) {
 	flags, err := readFlags(req)
 	if err != nil {
@@ -281,24 +283,23 @@ func environ(eff policy.Effective, req message.Request, cwd string) ([]string, e
 			WithDenied("policy", "env "+denied[0], d.Layer+": "+d.Rule).
 			WithHint("env.allow in the profile names the variables that a run may set")
 	}
-	// PWD is the runner's own: it tells a C library without a working directory where it is.
+	// The runner sets PWD: it tells a C library without a working directory where it is.
 	env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "PWD=") })
 	return append(env, "PWD="+cwd), nil
 }
 
-// WorkspaceFile is the policy file that a workspace may have of its own, and WorkspaceLayer the
-// name of what it says as a layer.
+// WorkspaceFile is the name of a workspace's own policy file, and WorkspaceLayer the name of its
+// layer.
 const (
 	WorkspaceFile  = ".jail.toml"
 	WorkspaceLayer = "workspace"
 )
 
-// narrowByWorkspace meets what the workspace's own policy file says, if it has one. The
-// file can take away and never grant, since a tool or a stranger's repository may have written it.
-// A file that cannot be read or understood refuses the run: it may take away something that
-// matters.
+// narrowByWorkspace adds the workspace's own policy file as a layer, if there is one. The file can
+// only narrow, since a tool or a stranger's repository may have written it. If it cannot be read or
+// parsed, the run is refused, since it may forbid something that matters.
 func (s *Preparer) narrowByWorkspace(j *Job) error {
-	// The session has done this for its invocations.
+	// The session did this when it started.
 	if j.Source == nil || j.In != nil {
 		return nil
 	}
@@ -333,7 +334,7 @@ func (s *Preparer) narrowByWorkspace(j *Job) error {
 	return j.narrowBy(file.Layer(WorkspaceLayer, path))
 }
 
-// narrowBy meets one more layer, and lets go of a workspace that it does not leave to the run.
+// narrowBy adds a layer to the job's policy, and closes the workspace if the layer takes it away.
 func (j *Job) narrowBy(layer policy.Layer) error {
 	eff, err := policy.Resolve(append(j.Policy.Layers(), layer)...)
 	if err != nil {
@@ -352,7 +353,7 @@ func (j *Job) narrowBy(layer policy.Layer) error {
 	return err
 }
 
-// Container returns the policy of a container: the ceiling, and then the profile.
+// Container returns the policy of a container: the meet of the ceiling and the profile.
 func (s *Preparer) Container(c caller.Caller, profile string) (policy.Effective, error) {
 	_, layers, err := s.granted(c, message.Request{Profile: profile, NoWorkspace: true})
 	if err != nil {

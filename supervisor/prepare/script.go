@@ -18,8 +18,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/runlog"
 )
 
-// A Script is a shell script that was read, with the tools that its commands are. Which these are
-// is decided here, before anything runs; the inside can only choose among them.
+// A Script is a parsed shell script with the tools of its commands. They are fixed before anything
+// runs; the jail can only choose among them.
 type Script struct {
 	parsed   *shell.Script
 	params   runners.Texts
@@ -28,18 +28,18 @@ type Script struct {
 	refused  map[string]string
 	missing  map[string]string
 	steps    []jail.ScriptCommand
-	// whole names of the commands; bundles may have the very same module
+	// the full names of the commands' tools, since bundles may share a module
 	programs map[string]string
-	// of the commands of pulled bundles
+	// the permissions that pulled bundles ask for, by command
 	needs map[string]*bundle.Needs
-	// Scopes are those of the fetches of some of them.
+	// Scopes are the fetch rules of commands that have narrower ones than the script.
 	Scopes []fetch.SetupLayer
 }
 
-// engineThreads are those that the engine has besides one for each tool that waits.
+// engineThreads is how many threads the engine needs besides one for each waiting tool.
 const engineThreads = 12
 
-// script reads the request's script and finds its tools.
+// script parses the request's script and finds its tools.
 func (f *finder) script() (Tool, error) {
 	name, text := f.req.Script.Name, f.req.Script.Text
 	parsed, err := shell.Parse(name, text)
@@ -59,7 +59,7 @@ func (f *finder) findCommands(sc *Script) error {
 	names, dynamic := sc.parsed.Names()
 	for _, name := range names {
 		if name == shell.Xargs {
-			// what it runs is an argument
+			// xargs runs a command that an argument names.
 			dynamic = true
 			continue
 		}
@@ -72,15 +72,15 @@ func (f *finder) findCommands(sc *Script) error {
 			return err
 		}
 	}
-	// The tools of a script share one jail, so what is said of any of them holds for all.
+	// The tools of a script share one jail, so the rules for each tool apply to all.
 	f.policy = f.policy.For(sc.toolNames()...)
 	sc.refuseLarge(memory(f.policy))
 	sc.list()
 	return sc.narrow(f.policy)
 }
 
-// addBundles adds every command that policy allows, for a script whose commands only a run can
-// name.
+// addBundles adds every command that the policy allows, for a script that computes command names at
+// run time.
 func (f *finder) addBundles(sc *Script) error {
 	for _, b := range f.p.o.Bundles.List() {
 		for _, c := range b.Manifest.Commands {
@@ -102,10 +102,10 @@ func (f *finder) addBundles(sc *Script) error {
 	return nil
 }
 
-// addCommand finds the tool of one name. One that is refused or not there is an error only when it
-// is run.
+// addCommand adds the tool of a command. A refused or missing one is recorded, and is an error only
+// when the script runs it.
 func (f *finder) addCommand(sc *Script, name string) error {
-	// What a bundle asks for narrows the policy of its own commands alone: see narrow.
+	// The needs of a bundle narrow the policy of its own commands alone: see narrow.
 	one := *f
 	t, err := one.findTool(name)
 	var missing *bundle.NotFoundError
@@ -121,7 +121,7 @@ func (f *finder) addCommand(sc *Script, name string) error {
 		return nil
 	case e.Code == problem.Refused && len(e.Denied) > 0:
 		sc.refused[name] = e.Denied[0].Rule
-		// that of an import says so itself
+		// The rule of a refused import names the remedy itself.
 		if e.Hint != "" && e.Denied[0].Layer == "policy" {
 			sc.refused[name] += ": " + e.Hint
 		}
@@ -150,8 +150,7 @@ func (sc *Script) add(name string, t Tool) {
 	}
 }
 
-// refuseLarge takes the commands out whose modules start with more memory than there may be: that
-// is an error only when they are run.
+// refuseLarge moves commands whose modules need more initial memory than limit to the refused ones.
 func (sc *Script) refuseLarge(limit int64) {
 	for name, c := range sc.commands {
 		e := (*problem.Error)(nil)
@@ -162,7 +161,7 @@ func (sc *Script) refuseLarge(limit int64) {
 	}
 }
 
-// list says of each command of the text what it is.
+// list fills in the steps: for each command of the text its tool, or why it is refused.
 func (sc *Script) list() {
 	for _, c := range sc.parsed.Commands() {
 		step := jail.ScriptCommand{Line: c.Line, Column: c.Col,
@@ -182,7 +181,7 @@ func (sc *Script) list() {
 	}
 }
 
-// toolNames are the whole names of the tools that the script may run.
+// toolNames returns the full names of the tools that the script may run.
 func (sc *Script) toolNames() []string {
 	var out []string
 	for _, program := range sc.programs {
@@ -191,7 +190,7 @@ func (sc *Script) toolNames() []string {
 	return out
 }
 
-// order makes the order to run the script, of the invocation of each of its commands.
+// order returns the order that runs the script. inv is the invocation of each command.
 func (sc *Script) order(inv runners.Invocation, pids int64) runners.Order {
 	inv.Args, inv.CacheDir = runners.Texts{"sh"}, jail.CacheDir
 	return runners.Order{Invocation: inv, Script: &runners.Script{Name: sc.parsed.Name,
@@ -200,8 +199,7 @@ func (sc *Script) order(inv runners.Invocation, pids int64) runners.Order {
 		Concurrent: int(max(pids-engineThreads, 1))}}
 }
 
-// maxScriptText is how much of a script stands in a record, in bytes; its digest stands for all of
-// it.
+// maxScriptText is how many bytes of a script are recorded. The digest covers all of it.
 const maxScriptText = 4 << 10
 
 func (sc *Script) argv() []string {
@@ -212,8 +210,8 @@ func (sc *Script) argv() []string {
 	return append([]string{"sh", "-c", text, sc.parsed.Name}, sc.params...)
 }
 
-// Executed returns which tools the script ran and how often. That is said from inside: only names
-// that the script was given count.
+// Executed returns an audit event for each tool that the script ran, with the count. The report
+// comes from the jail, so names that the script does not have are ignored.
 func (sc *Script) Executed(rep *runners.Report) (all []audit.Event) {
 	if rep == nil || sc == nil {
 		return nil
@@ -231,9 +229,8 @@ func (sc *Script) Executed(rep *runners.Report) (all []audit.Event) {
 	return all
 }
 
-// narrowed adds what a pulled bundle asks for as a layer of its own below the others: whatever it
-// says, a run of its command has no more than without it. Its workspace and memory to scribble on
-// it has in any case.
+// narrowed adds the needs of a pulled bundle as a last layer, which can only narrow. The workspace
+// and tmpfs mounts stay in any case.
 func narrowed(eff policy.Effective, name string, needs *bundle.Needs) (policy.Effective, error) {
 	if needs == nil {
 		return eff, nil
@@ -259,18 +256,17 @@ func narrowed(eff policy.Effective, name string, needs *bundle.Needs) (policy.Ef
 		Source: bundle.ManifestFile, Policy: p})...)
 }
 
-// needed reports whether a bundle asks for a mount: for its place, for one above it, or for
-// something in it.
+// needed reports whether a bundle asks for a mount: by its target, or by a path above or below the
+// target.
 func needed(needs *bundle.Needs, target string) bool {
 	return slices.ContainsFunc(needs.Mounts, func(path string) bool {
 		return paths.Within(path, target) || paths.Within(target, path)
 	})
 }
 
-// narrow gives each command of a script no more than it would have in a run of its own: the
-// commands share the script's jail and what that may have, and each is kept to what its own bundle
-// asks for of it. The proxy outside decides on the hosts; which command asks, and what it sees of
-// the mounts, is said by the process that the commands run in.
+// narrow limits each command of a pulled bundle to the hosts and mounts that its bundle asks for,
+// as in a run of its own. The proxy outside enforces the hosts of each scope; which command asks,
+// and which mounts it sees, is decided by the engine's process in the jail.
 func (sc *Script) narrow(eff policy.Effective) error {
 	scopes := map[string]int{}
 	for name, c := range sc.commands {
@@ -305,8 +301,8 @@ func (sc *Script) narrow(eff policy.Effective) error {
 	return nil
 }
 
-// kept says for a plan what a command of a pulled bundle is kept to; nil: to nothing but the
-// script's policy.
+// kept returns the needs of a command of a pulled bundle for the plan. nil means that only the
+// script's policy limits the command.
 func (sc *Script) kept(name string) *jail.ScriptNeeds {
 	needs := sc.needs[name]
 	if needs == nil {

@@ -31,43 +31,43 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// A Tool is a module or a program of the host that was found.
+// A Tool is what a job runs: a WebAssembly module, a program of the host, or a script.
 type Tool struct {
-	// Name is core-utils/grep, /path/of/x.wasm or /usr/bin/git.
+	// Name is BUNDLE/COMMAND, the path of a module, or the path of a program.
 	Name string
-	// what it finds as its own name
+	// command is argument 0 of the tool.
 	command string
 	Sum     [sha256.Size]byte
 	layout  runners.Layout
-	module  *os.File // its verified bytes, sealed
-	// Native is the path in the jail of a program of the host; then there is no module.
+	module  *os.File // the verified module in a sealed memfd; nil for a program or a script
+	// Native is the path in the jail of a program; "" for a module or a script.
 	Native string
-	// installed says that an operator chose it: it is of a bundle, and not a file that a caller
-	// names.
+	// installed is set for a module of an installed bundle, and not for one that a caller names by
+	// its path.
 	installed bool
-	// Asks are what starts only after an approval: the tool, or some of the script.
+	// Asks are the tools that start only after an approval: this one, or commands of the script.
 	Asks []Asked
-	// bytes of linear memory that the module starts with
+	// memory is the least linear memory of the module, in bytes.
 	memory int64
-	// Imports are those of the module.
+	// Imports are the functions that the module imports.
 	Imports []string
-	needs   *bundle.Needs // of a pulled bundle
+	needs   *bundle.Needs // what a pulled bundle asks for; nil for other tools
 	// Script is nil where one tool is run.
 	Script *Script
 }
 
-// digest is that of the module or program.
+// digest returns the SHA-256 of the module, program or script text, as "sha256:HEX".
 func (t Tool) digest() string { return "sha256:" + hex.EncodeToString(t.Sum[:]) }
 
-// fetches reports whether the module imports the host functions of fetches.
+// fetches reports whether the module imports a function of the fetch interface.
 func (t Tool) fetches() bool {
 	return slices.ContainsFunc(t.Imports, func(name string) bool {
 		return strings.HasPrefix(name, wasi.Fetch+".")
 	})
 }
 
-// modules returns the tools whose modules the tool loads: itself, for a script those of its
-// commands, for a program of the host none.
+// modules returns the tools whose modules run: the tool itself, or for a script its commands. A
+// program of the host has none.
 func (t Tool) modules() []Tool {
 	switch {
 	case t.Script != nil:
@@ -78,7 +78,7 @@ func (t Tool) modules() []Tool {
 	return []Tool{t}
 }
 
-// files returns the descriptors of the modules.
+// files returns the open files of the modules.
 func (t Tool) files() (all []*os.File) {
 	for _, m := range t.modules() {
 		if m.module != nil {
@@ -88,21 +88,21 @@ func (t Tool) files() (all []*os.File) {
 	return all
 }
 
-// toolFiles are the modules and programs of tools as the daemon keeps them.
+// toolFiles holds the modules and the digests of programs that the daemon keeps between runs.
 type toolFiles struct {
-	// cache holds the compiled modules. A run waits in compiling before it compiles one.
+	// cache holds the compiled modules. compiling admits the jails that compile them.
 	cache     *modules.Cache
 	compiling *admission.Queue
-	// sealed holds the verified bytes of installed modules, agents those of users' own that are
-	// agents: they are woken again and again. digests is what named programs hash to.
+	// sealed holds the verified bytes of installed modules, and agents those of agents' modules
+	// that users brought, since agents run again and again. digests caches digests of programs.
 	sealed, agents modules.Sealed[Tool]
 	digests        modules.Digests
 }
 
-// maxAgentModules bounds the bytes of the modules of agents that are kept.
+// maxAgentModules bounds the total bytes of the modules kept in agents.
 const maxAgentModules = 64 << 20
 
-// bySum returns a descriptor of a module that is kept, by its digest.
+// bySum returns a descriptor of the kept module with this digest. ok is false if none is kept.
 func (f *toolFiles) bySum(sum [sha256.Size]byte) (*os.File, bool) {
 	if module, ok := f.sealed.BySum(sum); ok {
 		return module, true
@@ -110,7 +110,7 @@ func (f *toolFiles) bySum(sum [sha256.Size]byte) (*os.File, bool) {
 	return f.agents.BySum(sum)
 }
 
-// open opens the cache and the queue that the configuration asks for.
+// open opens the cache and the compile queue with the bounds of the configuration.
 func (f *toolFiles) open(c config.Config) (err error) {
 	f.agents.Most = maxAgentModules
 	f.compiling = admission.New(admission.CompileBounds(c.Bounds))
@@ -118,9 +118,9 @@ func (f *toolFiles) open(c config.Config) (err error) {
 	return err
 }
 
-// findTool finds the module of a name: a file if the name has a slash and ends in
-// .wasm or is no command of a bundle, else a command of an installed bundle. The policy is asked
-// before anything of it is read.
+// findTool finds the module of a tool. A name that ends in .wasm or begins with /, ./ or ../ is a
+// file of the caller; any other is a command of an installed bundle. The policy decides before the
+// module is read.
 func (f *finder) findTool(name string) (Tool, error) {
 	switch {
 	case name == "":
@@ -185,15 +185,16 @@ func (f *finder) bundled(name string) (Tool, error) {
 	return t, err
 }
 
-// grantBeside is the hint to a profile that grants what flag says beside what the run's own grants.
+// grantBeside returns a hint for making a profile that grants flag and all that the run's own
+// profile grants.
 func (f *finder) grantBeside(flag string) string {
 	return fmt.Sprintf(
 		"jail profile new mine --from %s %s makes a profile that lets it run "+
 			"beside what %[1]s grants: jail run --policy mine.toml", profileName(f.req), flag)
 }
 
-// hintFor says what to do about a tool that is not installed. For a program of the host it says how
-// that is run in a jail.
+// hintFor returns a hint for a tool that is not installed. If the host has a program of that name,
+// the hint tells how to run it in a jail.
 func (f *finder) hintFor(name string) string {
 	const list = "jail tool list shows what is installed"
 	if slices.Contains([]string{"sh", "bash", "dash", "zsh"}, name) {
@@ -216,7 +217,7 @@ func (f *finder) hintFor(name string) string {
 	return list
 }
 
-// moduleFile reads a module that the caller names by its path, with the caller's rights.
+// moduleFile reads a module file of the caller with the caller's rights.
 func (f *finder) moduleFile(name string) (Tool, error) {
 	path := name
 	if !filepath.IsAbs(path) {
@@ -258,7 +259,7 @@ func (f *finder) moduleFile(name string) (Tool, error) {
 	return t, err
 }
 
-// unreadable says why a caller's module cannot be read.
+// unreadable returns the error for a module of the caller that cannot be read.
 func unreadable(path string, err error) error {
 	switch {
 	case errors.Is(err, asuser.ErrTooLarge):
@@ -285,9 +286,8 @@ func (t *Tool) mayImport(f *finder) error {
 	return t.mayBind(f.agent)
 }
 
-// mayFetch refuses a module that imports the host functions of fetches where the policy grants
-// none. It is asked of each run: the module's bytes are verified once, and used under other
-// policies.
+// mayFetch refuses a module that imports fetch functions if the policy grants no fetch. It is
+// called for every run, since a verified module is kept and used under other policies.
 func (t *Tool) mayFetch(eff policy.Effective) error {
 	if !t.fetches() || len(eff.Policy().Fetch.Allow) > 0 {
 		return nil
@@ -300,8 +300,8 @@ func (t *Tool) mayFetch(eff policy.Effective) error {
 		WithHint("run with --profile fetch --fetch HOST, or with a policy that has [[fetch.allow]]")
 }
 
-// take reads the module's outside and seals it: a module that is none, is too large, or imports
-// what it is not granted never comes near an engine.
+// take checks the imports and the size of the module and puts it into a sealed memfd. No engine
+// sees a module that fails the check.
 func (t *Tool) take(module []byte, layout runners.Layout) error {
 	info, err := wasi.Check(module, runners.ModuleLimits{}, wasi.EveryFunction()...)
 	if err != nil {
@@ -326,7 +326,7 @@ func (t *Tool) take(module []byte, layout runners.Layout) error {
 	return nil
 }
 
-// fits refuses a module that starts with more linear memory than the limit lets it have.
+// fits refuses a module whose initial linear memory is above limit, in bytes.
 func (t *Tool) fits(limit int64) error {
 	if t.memory <= limit {
 		return nil
@@ -349,7 +349,7 @@ func (t *Tool) refuse(err error, hint string) error {
 	return e
 }
 
-// compilePolicy is what a compiling jail gets: room to write the result to, and nothing else.
+// compilePolicy is the policy of a jail that compiles a module: it may only write its result.
 const compilePolicy = `policy = 1
 name = "compile"
 about = "Compile one module."
@@ -376,15 +376,15 @@ groups = ["wasi"]
 const (
 	compileLeast  = 5 * time.Second
 	compilePerMiB = 1500 * time.Millisecond
-	// for a module of an installed bundle, which an operator chose, at least
+	// the least for a module of an installed bundle, which an operator chose
 	compileTrust = time.Minute
-	// Wall time ends what waits. It is enough for one that gets a tenth of a processor.
+	// Wall time ends a compiler that hangs. It suffices with a tenth of a processor.
 	compileWall  = 3 * time.Minute
 	compileShare = 10
 )
 
-// compilePolicyOf gives a module of so many bytes the time that it may need, and times as much
-// where the operator says that the processor is slow.
+// compilePolicyOf returns the policy for compiling a module of size bytes. The time limits are
+// multiplied by times, which operators raise on slow processors.
 func compilePolicyOf(t Tool, size int64, times int) string {
 	cpu := compileLeast + time.Duration(size>>20)*compilePerMiB
 	if t.installed {
@@ -396,9 +396,8 @@ func compilePolicyOf(t Tool, size int64, times int) string {
 		int64((slower*cpu).Round(time.Second)/time.Second))
 }
 
-// compiled makes sure that the module's compiled form is in the cache. Compiling is the one time
-// that a module's author decides how much is done before anything of the module runs, so it is done
-// in a jail of its own.
+// compiled ensures that the cache holds the compiled module. Compiling takes as much work as the
+// module's author likes before the module itself runs, so it runs in a jail of its own.
 func (s *Preparer) compiled(ctx context.Context, j *Job, t Tool) error {
 	ok, err := s.isCompiled(j, t)
 	if err != nil || ok {
@@ -425,7 +424,7 @@ func (s *Preparer) compileInTurn(ctx context.Context, j *Job, t Tool) error {
 		return err
 	}
 	defer leave()
-	// by another run, that this one waited for
+	// Another run may have compiled it while this one waited.
 	if ok, err := s.isCompiled(j, t); err != nil || ok {
 		return err
 	}
@@ -473,7 +472,8 @@ func (s *Preparer) compile(ctx context.Context, j *Job, t Tool) error {
 	return nil
 }
 
-// compileJail has the module compiled in a jail of its own.
+// compileJail compiles a module in a jail of its own and writes the result to out. failure is the
+// compiler's complaint about the module, or "".
 func (s *Preparer) compileJail(ctx context.Context, j *Job, t Tool,
 	eff policy.Effective, out *limited) (failure string, err error) {
 	sub := &Job{Caller: j.Caller, ID: jail.ID(string(j.ID)[:min(len(j.ID), 50)] + ".compile"),
@@ -488,11 +488,11 @@ func (s *Preparer) compileJail(ctx context.Context, j *Job, t Tool,
 	return s.o.Compile(ctx, sub, out)
 }
 
-// compileDir is where the compiling engine leaves its result, inside.
+// compileDir is the directory in the jail where the compiler writes its result.
 const compileDir = "/tmp/compiled"
 
-// planCompile makes the plan and the order of a job that compiles a module, for a shared engine if
-// interruptible is set.
+// planCompile makes the plan and the order of a job that compiles a module. interruptible compiles
+// it for a shared engine.
 func (s *Preparer) planCompile(j *Job, interruptible bool) (err error) {
 	if j.Host.IDs, err = takeIDs(); err != nil {
 		return err
@@ -510,7 +510,7 @@ func (s *Preparer) planCompile(j *Job, interruptible bool) (err error) {
 	return fitOOMScore(&j.Plan)
 }
 
-// limited collects at most max bytes of what a jail writes.
+// limited is a buffer that refuses more than max bytes.
 type limited struct {
 	bytes.Buffer
 	max int
@@ -523,29 +523,29 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.Buffer.Write(p)
 }
 
-// maxEngineModules is how many modules the shared engine of a policy has mounted. With one more, a
-// new engine begins with that one alone.
+// maxEngineModules is how many modules a shared engine may mount. A further module starts a new
+// engine with that module alone.
 const maxEngineModules = 16
 
 // Modules are the compiled modules that the shared engines of a session have mounted. Its methods
 // may be called from several goroutines.
 type Modules struct {
 	mu sync.Mutex
-	// hold keeps them in the cache until the session ends.
+	// hold keeps the modules in the cache until the session ends.
 	hold modules.Hold
-	// dirs are their directories by the digest of the policy.
+	// dirs are the directories of the modules, by policy digest.
 	dirs map[string][]string
 }
 
-// find is modules.Cache.Find with the hold of the session.
+// find calls modules.Cache.Find with the hold of the session.
 func (m *Modules) find(c *modules.Cache, sum [sha256.Size]byte) (dir string, ok bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return c.Find(&m.hold, sum)
 }
 
-// place returns the directories that an engine of that policy mounts so that it has dir, and the
-// place of dir among them.
+// place returns the module directories that an engine with this policy digest mounts, and the index
+// of dir in them. It adds dir if it is missing.
 func (m *Modules) place(policy, dir string) ([]string, int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -564,7 +564,7 @@ func (m *Modules) place(policy, dir string) ([]string, int) {
 	return all, i
 }
 
-// Close lets the modules go. m may be nil.
+// Close releases the modules, so that the cache may remove them. m may be nil.
 func (m *Modules) Close() {
 	if m == nil {
 		return
@@ -574,13 +574,13 @@ func (m *Modules) Close() {
 	m.hold.Close()
 }
 
-// sharedMemory is the linear memory that one invocation in a shared engine may have, of the limit
-// of all of them together. The rest is for the engine and for others, so that an invocation which
-// asks for ever more is refused by itself before the kernel ends the process.
+// sharedMemory returns the linear memory, in bytes, that one invocation in a shared engine may
+// have, given the limit of the engine. The rest is for the engine and for others, so that an
+// invocation that takes ever more memory fails alone, before the kernel kills the engine.
 func sharedMemory(limit int64) int64 { return limit / 4 * 3 }
 
-// mayShare reports whether an invocation can run in a shared engine of its session. What is seen of
-// a process from outside, as its file events are, could not be told apart there.
+// mayShare reports whether an invocation can run in a shared engine of its session. Runs that
+// record file events or learn cannot, since the processes of invocations could not be told apart.
 func (j *Job) mayShare() bool {
 	return j.In.Modules != nil && j.Tool.Native == "" && j.Tool.Script == nil &&
 		j.Req.Terminal == nil && !j.Req.Learn &&
@@ -589,7 +589,7 @@ func (j *Job) mayShare() bool {
 		j.Policy.Policy().Session.Engine != policy.EngineOwn
 }
 
-// code is the digest by which the cache knows the machine code of a module of the job.
+// code returns the cache key of the compiled form of a module of the job.
 func (j *Job) code(t Tool) [sha256.Size]byte {
 	if j.Shared() {
 		return wasi.Interruptible(t.Sum)

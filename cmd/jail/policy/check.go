@@ -20,7 +20,7 @@ import (
 	"github.com/jail-sandbox/jail/profiles"
 )
 
-// A finding is something that is wrong with a policy file, or that weakens a jail.
+// A finding is an error or a weakness in a policy file.
 type finding struct {
 	Severity string `json:"severity"` // error or warning
 	File     string `json:"file"`
@@ -28,7 +28,7 @@ type finding struct {
 	Column   int    `json:"column,omitempty"`
 	Message  string `json:"message"`
 	Hint     string `json:"hint,omitempty"`
-	// The line that it is about.
+	// the line of the file
 	Text string `json:"text,omitempty"`
 }
 
@@ -77,7 +77,7 @@ The exit code is 0 without errors, else 1; --fail-on warning treats warnings as 
 	return cmd
 }
 
-// parseKind returns which kind of file it is to be, nil for as it is called.
+// parseKind returns the kind of file that --as names, or nil if it is empty.
 func parseKind(text string) (*syntax.Kind, error) {
 	for _, k := range []syntax.Kind{syntax.Profile, syntax.Ceiling, syntax.Request} {
 		if text == k.String() {
@@ -97,7 +97,8 @@ func checkPolicies(env *cli.Env, paths []string, kind *syntax.Kind, failOn strin
 		return err
 	}
 	found, sound := []finding{}, []string{}
-	// The exit code of the first file that cannot be read; the others are checked all the same.
+	// unread has the exit code for the first file that cannot be read; the others are still
+	// checked.
 	var unread error
 	for _, path := range paths {
 		k := policies.KindOf(path)
@@ -161,7 +162,7 @@ func checkPolicy(path string, kind syntax.Kind, set *profiles.Set) ([]finding, e
 	return append(weaknesses(file, text), unmet(file)...), nil
 }
 
-// readPolicyOrProfile reads a file, or what a profile is called where no file is.
+// readPolicyOrProfile reads a file, or the text of a profile if no file has that name.
 func readPolicyOrProfile(set *profiles.Set, name string) ([]byte, error) {
 	if _, err := os.Lstat(name); err != nil && !policies.NamesFile(name) {
 		if p, err := set.Show(name); err == nil {
@@ -171,7 +172,7 @@ func readPolicyOrProfile(set *profiles.Set, name string) ([]byte, error) {
 	return policies.Read(name)
 }
 
-// weaknesses are the warnings about a policy, each at the place of its rule.
+// weaknesses returns the warnings about a policy, each at the position of its rule.
 func weaknesses(file syntax.File, text []byte) []finding {
 	var found []finding
 	for _, w := range file.Policy.Weaknesses() {
@@ -187,7 +188,7 @@ func weaknesses(file syntax.File, text []byte) []finding {
 	return found
 }
 
-// unmet warns of sections of tools that have no effect, or less than they seem to.
+// unmet returns warnings about tool sections that have no effect, or less than they seem to.
 func unmet(file syntax.File) []finding {
 	var found []finding
 	for _, t := range file.Tools {

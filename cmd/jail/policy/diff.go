@@ -39,7 +39,7 @@ The exit code is 1 if there is a difference that --fail-on names (wider: B allow
 	return command.Judge(env, cmd, "print an object with a list of changes",
 		func(_ *cobra.Command, args []string) (meaning.Difference, bool, error) {
 			d, err := diffPolicies(env, args[0], args[1], *failOn)
-			// What could not be told apart exactly may be wider.
+			// If the comparison is not exact, B may be wider.
 			bad := d.Has(*failOn) || *failOn == "any" && len(d.Changes) > 0 ||
 				*failOn != "" && !d.Exact
 			return d, !bad, err

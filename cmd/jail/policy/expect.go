@@ -61,12 +61,12 @@ The exit code is 1 if an expectation fails, else 0.`,
 		}, writeTested)
 }
 
-// A tested file is what became of its expectations.
+// A tested file has the results of its expectations.
 type tested struct {
 	File     string            `json:"file"`
 	Policy   string            `json:"policy"`
 	Findings []meaning.Finding `json:"findings"`
-	// Runs that were not started.
+	// the number of runs that were not started
 	Left int `json:"left_out"`
 }
 
@@ -129,7 +129,7 @@ func testPolicy(ctx context.Context, env *cli.Env, path string, noRun bool) (tes
 	return out, nil
 }
 
-// beside is the policy that a test file is about: the file of its name that ends in .toml.
+// beside returns the default policy of a test file: the file of its name with .toml.
 func beside(path string) string {
 	file := strings.TrimSuffix(path, filepath.Ext(path)) + ".toml"
 	if !filepath.IsAbs(file) {
@@ -146,7 +146,7 @@ func effective(env *cli.Env, name string) (policy.Effective, error) {
 	return policies.UnderCeiling(env, set, file.Layer("policy "+name, file.Source))
 }
 
-// runExpected runs a tool over a fresh directory with the files that came before it.
+// runExpected runs a tool in a fresh directory with the given files and compares the outcome.
 func runExpected(ctx context.Context, env *cli.Env, name string, e meaning.Expectation,
 	files []meaning.Expectation) (f meaning.Finding, err error) {
 	f = meaning.Finding{Line: e.Line, Text: e.Text}

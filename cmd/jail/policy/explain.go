@@ -17,7 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/policy/meaning"
 )
 
-// explainFlags say which run it is that is explained.
+// explainFlags are the flags of jail policy explain, which describe the run.
 type explainFlags struct {
 	policies.Of
 	profile, policy   string
@@ -140,7 +140,7 @@ func explainWhy(env *cli.Env, sources []meaning.Source, f explainFlags) error {
 	return err
 }
 
-// writeChange makes the change that would allow something in the file of the policy.
+// writeChange applies the change that would allow the answer's question to the policy's file.
 func writeChange(env *cli.Env, answer meaning.Answer) error {
 	if answer.Allowed {
 		return exit.Usage("", "%s is allowed already", answer.Question)

@@ -23,27 +23,27 @@ import (
 	"github.com/jail-sandbox/jail/profiles"
 )
 
-// buildProfile is the profile that --from-here includes.
+// buildProfile is the profile that --from-here includes by default.
 const buildProfile = "build"
 
-// cacheRoot is where caches that --from-here proposes are in the jail.
+// cacheRoot is the directory in the jail for the caches that --from-here proposes.
 const cacheRoot = "/var/cache/tool/"
 
-// maxPrograms is how many programs of one directory --from-here follows to where they lead.
+// maxPrograms bounds the entries of one directory whose links --from-here follows.
 const maxPrograms = 4096
 
-// A surrounding is what --from-here proposes for a directory: what the caller's tools need beside
-// what the profile that is included shows.
+// A surrounding is the proposal of --from-here for a directory: the mounts, caches and variables
+// that its tools need and the included profile lacks.
 type surrounding struct {
 	Directory string            `json:"directory"`
 	Mounts    []hereMount       `json:"mounts"`
 	Caches    []hereCache       `json:"caches"`
 	Env       map[string]string `json:"env"`
-	// LeftOut holds a sentence for each directory that no profile should show.
+	// LeftOut has a sentence for each directory that is not proposed, with the reason.
 	LeftOut []string `json:"left_out"`
 
-	// home is where tools keep their files. homes has it and the home of the account, each also
-	// with its links resolved.
+	// home is the caller's home with links resolved. homes has it and the home of the account, each
+	// also unresolved.
 	home   string
 	homes  []string
 	have   policy.Mounts
@@ -64,8 +64,8 @@ type hereCache struct {
 	Variable string `json:"variable"`
 }
 
-// lookAround finds out what the tools of dir need beside what base shows. account is the home
-// directory of the caller's account, "" where the host knows none: $HOME may name another one.
+// lookAround returns what the tools of dir need and base does not show. account is the home
+// directory of the caller's account, or "" if unknown; $HOME may name another one.
 func lookAround(env *cli.Env, dir string, base policy.Policy, account string) (*surrounding,
 	error) {
 	s := &surrounding{Directory: dir, Env: map[string]string{}, Mounts: []hereMount{},
@@ -95,8 +95,8 @@ func lookAround(env *cli.Env, dir string, base policy.Policy, account string) (*
 	return s, nil
 }
 
-// Needs returns what the tools of dir need beside what the profile build shows, as --from-here
-// proposes it: one line for each mount and cache, none if the profile has everything.
+// Needs returns a line for each mount and cache that the tools of dir need and the profile build
+// lacks, as --from-here proposes them.
 func Needs(env *cli.Env, dir string) ([]string, error) {
 	_, base, err := policies.OpenAlone(env, buildProfile)
 	if err != nil {
@@ -113,7 +113,7 @@ func Needs(env *cli.Env, dir string) ([]string, error) {
 	return lines, nil
 }
 
-// forms returns a path, and the path that its links lead to if that is another one.
+// forms returns a path, and its target with links resolved if that differs.
 func forms(path string) []string {
 	all := []string{filepath.Clean(path)}
 	if real, err := filepath.EvalSymlinks(path); err == nil && real != all[0] {
@@ -126,19 +126,19 @@ func (s *surrounding) holdsHome(path string) bool {
 	return slices.ContainsFunc(s.homes, func(home string) bool { return paths.Within(path, home) })
 }
 
-// inProject reports whether a path lies in the directory of the project, by one of its names.
+// inProject reports whether a path lies in the project's directory, with links resolved or not.
 func (s *surrounding) inProject(path string) bool {
 	return slices.ContainsFunc(forms(s.Directory), func(dir string) bool {
 		return slices.ContainsFunc(forms(path), func(x string) bool { return paths.Within(dir, x) })
 	})
 }
 
-// plain reports whether a name can be written into a profile and onto a terminal as it is.
+// plain reports whether a name is printable, and so can be written into a profile unchanged.
 func plain(name string) bool {
 	return output.Printable(name) == name && !strings.Contains(name, "\t")
 }
 
-// program reports whether a path leads to a regular file that somebody may execute.
+// program reports whether path is a regular file with an execute bit, after following links.
 func program(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
@@ -149,7 +149,7 @@ func isDirectory(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// holds returns the first of names that dir has and that is what is asks for, "" for none.
+// holds returns the first of names in dir for which is returns true, or "" for none.
 func holds(dir string, is func(string) bool, names ...string) string {
 	for _, name := range names {
 		if is(filepath.Join(dir, name)) {
@@ -164,7 +164,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// leaveOut notes once why a directory is not proposed.
+// leaveOut records why a directory is not proposed, once.
 func (s *surrounding) leaveOut(dir, why, bad string) {
 	line := output.Printable(dir + " (" + why + "): " + bad)
 	if !slices.Contains(s.LeftOut, line) {
@@ -172,7 +172,7 @@ func (s *surrounding) leaveOut(dir, why, bad string) {
 	}
 }
 
-// toolchains proposes those that variables name and that look like what the variable is for.
+// toolchains proposes the toolchains that variables such as GOROOT name, if they look like one.
 func (s *surrounding) toolchains() {
 	at := func(variable, below string) string {
 		if dir := s.getenv(variable); filepath.IsAbs(dir) {
@@ -208,8 +208,8 @@ func (s *surrounding) toolchains() {
 	}
 }
 
-// search proposes the toolchains of the programs on PATH, and makes the jail's PATH from it, so that
-// a name stands for the same program in a jail.
+// search proposes the toolchains of the programs on PATH, and sets the jail's PATH so that names
+// mean the same programs as outside.
 func (s *surrounding) search(base policy.Policy) {
 	var path []string
 	add := func(dir string) {
@@ -236,13 +236,13 @@ func (s *surrounding) search(base policy.Policy) {
 	s.Env["PATH"] = strings.Join(path, ":")
 }
 
-// projectFiles are names of files that a project has at its top, and a toolchain has not.
+// projectFiles are names of files that occur at the top of projects and not of toolchains.
 var projectFiles = []string{".git", ".hg", ".svn", ".env", "go.mod", "go.work", "Cargo.toml",
 	"package.json", "pyproject.toml", "setup.py", "requirements.txt", "pom.xml", "build.gradle",
 	"build.gradle.kts", "Makefile", "CMakeLists.txt", "configure", "meson.build"}
 
-// prefix returns the toolchain that a directory of programs belongs to, or the directory alone where
-// it is shared by many or looks like none.
+// prefix returns the toolchain directory that a directory of programs belongs to. It returns bin
+// itself if the parent is shared or looks like no toolchain.
 func (s *surrounding) prefix(bin string) string {
 	up := filepath.Dir(bin)
 	if name := filepath.Base(bin); name != "bin" && name != "sbin" || s.shared(up) ||
@@ -252,8 +252,8 @@ func (s *surrounding) prefix(bin string) string {
 	return up
 }
 
-// shared reports whether a directory has, or may have, more in it than one toolchain: it is one of
-// those that packages and people put things into, or a project, or holds projects.
+// shared reports whether a directory may hold more than one toolchain: packages or people put other
+// things there, or it is a project, or holds projects.
 func (s *surrounding) shared(dir string) bool {
 	for _, x := range forms(dir) {
 		switch {
@@ -262,7 +262,7 @@ func (s *surrounding) shared(dir string) bool {
 				return x == filepath.Join(home, ".local")
 			}):
 			return true
-		// Conda and virtual environments say what they are.
+		// Conda and virtual environments have a file that marks them.
 		case slices.Contains(s.homes, filepath.Dir(x)) &&
 			holds(x, exists, "conda-meta", "pyvenv.cfg") == "":
 			return true
@@ -278,14 +278,14 @@ func (s *surrounding) shared(dir string) bool {
 		})
 }
 
-// follow proposes the toolchains that links in a proposed directory of programs lead to.
+// follow proposes the toolchains to which links in a directory of programs lead.
 func (s *surrounding) follow(dir string) {
-	// What the included profile shows is whole.
+	// The included profile shows all of /usr.
 	if paths.Within("/usr", dir) {
 		return
 	}
-	// Links of the project may be somebody else's. Those of the virtual environment that the caller
-	// has activated lead to its Python, and to nothing else.
+	// Links in the project may come from others. In the caller's active virtual environment, only
+	// links to its Python are followed.
 	project := s.inProject(dir)
 	if project && dir != filepath.Join(s.getenv("VIRTUAL_ENV"), "bin") {
 		return
@@ -328,7 +328,7 @@ func (s *surrounding) gopath() string {
 	return cmp.Or(first, filepath.Join(s.home, "go"))
 }
 
-// ownDaemon reports whether the daemon with that socket is an ordinary user's own.
+// ownDaemon reports whether the daemon with that socket belongs to this user, who is not root.
 func ownDaemon(socket string) bool {
 	info, err := os.Stat(socket)
 	if os.Geteuid() == 0 || err != nil {
@@ -338,8 +338,8 @@ func ownDaemon(socket string) bool {
 	return ok && int(st.Uid) == os.Geteuid()
 }
 
-// projects proposes what the files of the project ask for: downloaded modules to read, and caches,
-// which only the daemon of root has.
+// projects proposes what the project's files indicate: downloaded modules, read-only, and caches.
+// Only a daemon of root has caches; own is set if the daemon is the user's.
 func (s *surrounding) projects(own bool) {
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(name string) bool {
@@ -404,14 +404,14 @@ func (s *surrounding) projects(own bool) {
 	}
 }
 
-// visible reports whether the jail shows a path at its own name.
+// visible reports whether the jail shows a path at the same path.
 func (s *surrounding) visible(path string) bool {
 	return paths.Within(s.Directory, path) || slices.ContainsFunc(s.have,
 		func(m policy.Mount) bool { return m.Source != "" && paths.Within(m.Target, path) })
 }
 
-// propose adds a mount of dir at its own place, and reports whether it did. known says that dir
-// looks like what it is taken for.
+// propose adds a mount of dir at its own path, and reports whether it did. known is set if dir was
+// recognised as a toolchain.
 func (s *surrounding) propose(dir string, access policy.Rights, why string, known bool) bool {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil || s.visible(dir) || !isDirectory(real) {
@@ -426,11 +426,11 @@ func (s *surrounding) propose(dir string, access policy.Rights, why string, know
 	return true
 }
 
-// credentials are the names of files of package managers that hold keys.
+// credentials are files with keys that package managers keep.
 var credentials = []string{"credentials", "credentials.toml", ".npmrc", "etc/npmrc", ".netrc",
 	"settings.xml", "gradle.properties", ".env"}
 
-// unfit says why no profile should show a directory, "" for one that it may show.
+// unfit returns why no profile should show a directory, or "".
 func (s *surrounding) unfit(dir, real string, known bool) string {
 	if !plain(dir) || !plain(real) {
 		return "its name has a character that cannot be printed"
@@ -464,7 +464,7 @@ func (s *surrounding) unfit(dir, real string, known bool) string {
 	return ""
 }
 
-// private says why a path should not be shown because of where it is, "" for one that may be.
+// private returns why the location of a path forbids showing it, or "".
 func (s *surrounding) private(x string, known bool) string {
 	if x == "/" || s.holdsHome(x) {
 		return "it holds your home directory"
@@ -494,20 +494,20 @@ func (s *surrounding) private(x string, known bool) string {
 	return ""
 }
 
-// atHome reports whether a path below a directory of the system lies in a home of the caller.
+// atHome reports whether a path below a system directory lies in a home of the caller.
 func (s *surrounding) atHome(system, x string) bool {
 	return paths.MayHoldHome(system) && slices.ContainsFunc(s.homes, func(home string) bool {
 		info, err := os.Stat(home)
 		if err != nil || !paths.Within(system, home) || !paths.Within(home, x) {
 			return false
 		}
-		// $HOME may be wrong.
+		// $HOME may name a directory that is not the caller's.
 		st, ok := info.Sys().(*syscall.Stat_t)
 		return ok && int(st.Uid) == os.Geteuid() && (home != system || system == "/root")
 	})
 }
 
-// edits are the changes to a profile that make the proposal.
+// edits returns the changes to a profile that make up the proposal.
 func (s *surrounding) edits() (all []addition, err error) {
 	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
 		all = append(all, addition{Edit: syntax.Edit{Section: "env.set", Key: name,
@@ -533,7 +533,7 @@ func (s *surrounding) edits() (all []addition, err error) {
 	return all, nil
 }
 
-// rows are the mounts and caches of the proposal: what each gives, where, and why.
+// rows returns the access, path and reason of each mount and cache.
 func (s *surrounding) rows() (all [][]string) {
 	for _, m := range s.Mounts {
 		all = append(all, []string{m.Access.String(), m.Target, m.Why})
@@ -544,7 +544,7 @@ func (s *surrounding) rows() (all [][]string) {
 	return all
 }
 
-// print shows the proposal.
+// print writes the proposal to w.
 func (s *surrounding) print(w io.Writer) {
 	fmt.Fprintf(w, "Beside what the included profile has, tools in %s need:\n",
 		output.Printable(s.Directory))
@@ -561,7 +561,8 @@ func (s *surrounding) print(w io.Writer) {
 	}
 }
 
-// confirm shows the proposal and asks once. The end of the input counts as no.
+// confirm shows the proposal and asks once, unless --yes is given. The end of the input counts as
+// no.
 func (s *surrounding) confirm(env *cli.Env, f *newProfile) error {
 	if f.yes {
 		if !f.json {

@@ -132,7 +132,7 @@ func runLearn(ctx context.Context, env *cli.Env, f *learnFlags, args []string) e
 	return learnt(env, f, job, report)
 }
 
-// learnt writes what was learnt, and says it.
+// learnt writes the learned policy and prints a summary.
 func learnt(env *cli.Env, f *learnFlags, job learning.Job, report learning.Report) error {
 	path := cmp.Or(f.output, f.merge)
 	if path != "" {
@@ -160,7 +160,7 @@ func learnt(env *cli.Env, f *learnFlags, job learning.Job, report learning.Repor
 	return nil
 }
 
-// maxLearnInput bounds what is read of standard input, in bytes: each run gets all of it.
+// maxLearnInput bounds the bytes of standard input, which each run gets whole.
 const maxLearnInput = 64 << 20
 
 func learnJob(env *cli.Env, f *learnFlags, args []string) (job learning.Job, err error) {
@@ -174,7 +174,7 @@ func learnJob(env *cli.Env, f *learnFlags, args []string) (job learning.Job, err
 	case f.merge != "" && f.force:
 		return job, exit.Usage("", "--merge and --force contradict each other")
 	}
-	// Before a tool runs for it.
+	// Check the files before a tool runs.
 	for _, path := range []string{f.output, f.merge} {
 		if info, err := os.Lstat(path); path != "" && err == nil && !info.Mode().IsRegular() {
 			return job, exit.Usage("name the file itself", "%s is no regular file", path)
@@ -191,7 +191,7 @@ func learnJob(env *cli.Env, f *learnFlags, args []string) (job learning.Job, err
 	if f.json {
 		job.Out, job.Err = io.Discard, io.Discard
 	} else if f.output == "" && f.merge == "" {
-		// Standard output is the policy's.
+		// The policy is printed on standard output.
 		job.Out = env.Stderr
 	}
 	for _, p := range []string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1"} {
@@ -209,7 +209,7 @@ func learnJob(env *cli.Env, f *learnFlags, args []string) (job learning.Job, err
 	return job, err
 }
 
-// learnInput reads standard input, where it is no terminal.
+// learnInput reads standard input. It returns nil for a terminal.
 func learnInput(env *cli.Env) ([]byte, error) {
 	if env.Stdin == nil || terminal.Is(env.Stdin) {
 		return nil, nil
@@ -225,7 +225,7 @@ func learnInput(env *cli.Env) ([]byte, error) {
 	return text, nil
 }
 
-// learnBase reads the policy that is added to, if there is one.
+// learnBase reads the policy that the result is merged into, or returns nil for none.
 func learnBase(env *cli.Env, f *learnFlags) (*learn.Base, error) {
 	path := f.merge
 	if path == "" && f.output != "" && !f.force {
@@ -251,7 +251,7 @@ func learnBase(env *cli.Env, f *learnFlags) (*learn.Base, error) {
 	return &learn.Base{Text: string(text), Policy: file.Policy}, nil
 }
 
-// asked says what the runs may do.
+// asked returns what the learning runs may use.
 func asked(env *cli.Env, f *learnFlags, req message.Request) (learn.Asked, error) {
 	line := []string{"jail", "run", "--policy", "FILE", "--", req.Tool}
 	if f.output != "" {
@@ -286,7 +286,7 @@ func asked(env *cli.Env, f *learnFlags, req message.Request) (learn.Asked, error
 	return out, askedMounts(env, f, &out)
 }
 
-// askedMounts are what the runs are shown of this host.
+// askedMounts sets the mounts of the host that the learning runs see.
 func askedMounts(env *cli.Env, f *learnFlags, out *learn.Asked) error {
 	if out.Native {
 		for _, m := range learn.WideMounts() {
@@ -329,7 +329,7 @@ func isNative(env *cli.Env, f *learnFlags, tool string) bool {
 		strings.HasPrefix(tool, "../") || len(policies.Commands(env)(command)) == 0
 }
 
-// readPath returns the absolute path of what --read names.
+// readPath returns the absolute path of a --read argument, which must exist.
 func readPath(dir string) (string, error) {
 	path, err := filepath.Abs(dir)
 	if err == nil {
@@ -341,7 +341,7 @@ func readPath(dir string) (string, error) {
 	return path, nil
 }
 
-// nameFrom makes the name of a policy of that of a file, or other if it makes none.
+// nameFrom returns a policy name made from a file's name, or other if that is not possible.
 func nameFrom(path, other string) string {
 	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
@@ -355,7 +355,7 @@ func nameFrom(path, other string) string {
 	return name
 }
 
-// hostPort reads HOST or HOST:PORT.
+// hostPort parses HOST or HOST:PORT. Without a port it returns 80 and 443.
 func hostPort(text string) (learn.HostPort, error) {
 	if strings.Contains(text, "/") {
 		return learn.HostPort{}, errors.New("want HOST or HOST:PORT, and no URL")
@@ -373,7 +373,7 @@ func hostPort(text string) (learn.HostPort, error) {
 	return out, err
 }
 
-// linkNames are the names in a program's directory that lead to the same file.
+// linkNames returns the links in a program's directory that lead to the same file.
 func linkNames(path string) []string {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -396,7 +396,7 @@ func linkNames(path string) []string {
 	return out
 }
 
-// learnProgress shows on a terminal how far learning is; in a pipe it is silent.
+// learnProgress returns a function that shows progress on a terminal; nil if stderr is none.
 func learnProgress(env *cli.Env, silent bool) func(string) {
 	if silent || !terminal.Is(env.Stderr) {
 		return nil
@@ -404,7 +404,7 @@ func learnProgress(env *cli.Env, silent bool) func(string) {
 	return func(text string) { io.WriteString(env.Stderr, "\r\x1b[Kjail: "+output.Printable(text)) }
 }
 
-// tellLearnt shows what was observed beside what is granted.
+// tellLearnt prints what was observed and granted.
 func tellLearnt(env *cli.Env, job learning.Job, r learning.Report, path string) {
 	where := "."
 	if path != "" {

@@ -1,5 +1,5 @@
-// Package policy has the commands that check, explain, learn, compare and test policies, and
-// those that list, show and write profiles.
+// Package policy has the commands jail policy, for checking, explaining and learning policies, and
+// jail profile, for listing, showing and writing profiles.
 package policy
 
 import (

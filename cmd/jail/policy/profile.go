@@ -21,7 +21,7 @@ func NewProfile(env *cli.Env) *cobra.Command {
 		newProfileShow(env), newProfileNew(env))
 }
 
-// A profileView is a profile as --json shows it.
+// A profileView is a profile in --json output.
 type profileView struct {
 	Name     string `json:"name"`
 	About    string `json:"about,omitempty"`

@@ -92,7 +92,7 @@ func newProfileNew(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// shaped reports whether a flag says what the profile is to be.
+// shaped reports whether a flag determines the content of the profile.
 func (f *newProfile) shaped() bool {
 	return f.fromHere || f.from+f.about+f.run+f.access != "" ||
 		len(f.tools)+len(f.added)+len(f.native)+len(f.read)+len(f.hosts)+len(f.lim) > 0
@@ -135,7 +135,7 @@ func writeProfile(env *cli.Env, f *newProfile) error {
 	return tellProfile(env, f, text, file)
 }
 
-// tellProfile says what was written, and what of it weakens.
+// tellProfile prints the file's name and score, and warnings about its weaknesses.
 func tellProfile(env *cli.Env, f *newProfile, text string, file syntax.File) error {
 	s := meaning.Measure(file.Policy, reachableCalls(file.Policy))
 	warnings := file.Policy.Warnings()
@@ -157,7 +157,7 @@ func tellProfile(env *cli.Env, f *newProfile, text string, file syntax.File) err
 		output.Printable(f.output), s.Points, output.Printable(asPath(f.output))))
 }
 
-// asPath writes a file's name so that it is taken for no profile's.
+// asPath returns a file's name in a form that is not taken for a profile's name.
 func asPath(file string) string {
 	if policies.NamesFile(file) && strings.Contains(file, "/") {
 		return file
@@ -165,7 +165,7 @@ func asPath(file string) string {
 	return "./" + file
 }
 
-// profileText makes the file, and reads it back.
+// profileText returns the text of the profile, and the file parsed from it.
 func profileText(env *cli.Env, f *newProfile) (string, syntax.File, error) {
 	f.from = cmp.Or(f.from, "default")
 	set, base, err := policies.OpenAlone(env, f.from)
@@ -210,13 +210,13 @@ func profileText(env *cli.Env, f *newProfile) (string, syntax.File, error) {
 	return string(text), file, nil
 }
 
-// An addition is a change to the file, and why it is made.
+// An addition is a change to the file, with its reason.
 type addition struct {
 	syntax.Edit
 	why string
 }
 
-// apply makes the change, with its reason above it where it is a table of its own.
+// apply makes the change. The reason becomes a comment above a table.
 func (e addition) apply(text []byte) ([]byte, error) {
 	if !e.Table {
 		return e.Edit.Apply(text)
@@ -246,7 +246,7 @@ func (f *newProfile) sentence() string {
 	return "As " + strings.TrimSuffix(filepath.Base(f.from), ".toml") + ", with changes."
 }
 
-// skeleton is a profile that includes another.
+// skeleton returns the text of a profile that includes another.
 func (f *newProfile) skeleton(base syntax.File) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -273,7 +273,7 @@ func (f *newProfile) skeleton(base syntax.File) string {
 	return b.String()
 }
 
-// copied is the file that the profile starts from, under its own name.
+// copied returns the text of the policy file that the profile starts from, under the new name.
 func (f *newProfile) copied() ([]byte, error) {
 	text, err := policies.Read(f.from)
 	if err != nil {
@@ -283,7 +283,7 @@ func (f *newProfile) copied() ([]byte, error) {
 	run := f.meantRun()
 	if _, tool, old := strings.Cut(line, " -- "); old && strings.HasPrefix(line, "# jail run ") {
 		text = []byte(rest)
-		// The run that it was learnt from is the run that it is meant for.
+		// The command that the policy was learned from is the one that it is for.
 		if f.run == "" {
 			run = "jail run --policy " + f.output + " -- " + strings.TrimSpace(tool)
 		}
@@ -300,7 +300,7 @@ func (f *newProfile) copied() ([]byte, error) {
 	return append([]byte("# "+output.Printable(run)+"\n"), text...), nil
 }
 
-// edits are the changes that the flags say.
+// edits returns the changes that the flags ask for.
 func (f *newProfile) edits(base policy.Policy) ([]addition, error) {
 	var out []addition
 	add := func(why string, e syntax.Edit) { out = append(out, addition{e, why}) }
@@ -343,7 +343,7 @@ func (f *newProfile) edits(base policy.Policy) ([]addition, error) {
 	return out, nil
 }
 
-// nativeEdits let programs of the host run, with what they need where the base has not got it.
+// nativeEdits adds the changes that let host programs run, with mounts and PATH that base lacks.
 func (f *newProfile) nativeEdits(base policy.Policy, add func(why string, e syntax.Edit)) error {
 	for _, p := range f.native {
 		info, err := os.Stat(p)
@@ -395,7 +395,7 @@ func (f *newProfile) fetchEdits(base policy.Policy, add func(why string, e synta
 		if err != nil {
 			return exit.Usage("", "--fetch %s: %v", text, err)
 		}
-		// https, where none is said
+		// the last port, which is 443 if none is given
 		add("Asked for with --fetch: to read from.",
 			syntax.AddRule(policy.Connect{Host: h.Host, Port: h.Ports[len(h.Ports)-1]}))
 	}

@@ -47,7 +47,7 @@ type scored struct {
 	meaning.Score
 }
 
-// scorePolicies reports whether no score is above most.
+// scorePolicies scores the named policies. The bool is false if a score is above most.
 func scorePolicies(env *cli.Env, names []string, most int) ([]scored, bool, error) {
 	if most < 0 || most > 100 {
 		return nil, false, exit.Usage("", "--max %d: want a number from 0 to 100", most)
@@ -84,7 +84,7 @@ func writeScores(w io.Writer, all []scored) {
 	}
 }
 
-// reachableCalls counts what the widest filter lets through that a run with this policy can have.
+// reachableCalls counts the system calls in the widest filter that a run with this policy can get.
 func reachableCalls(p policy.Policy) meaning.Calls {
 	out := meaning.Calls{All: allCalls}
 	count := func(groups []string) {

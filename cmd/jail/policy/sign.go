@@ -45,7 +45,7 @@ at its top; a host that has used a version takes no lower one. [signed] in a cei
 		})
 }
 
-// signed is a signed profile as --json shows it.
+// signed is a signed profile in --json output.
 type signed struct {
 	Digest  string `json:"digest"`
 	File    string `json:"file"`
@@ -70,7 +70,7 @@ func signPolicy(path, keyFile, name string) (s trust.PolicyStatement, err error)
 	if err != nil {
 		return s, err
 	}
-	// What it includes is signed by itself, and lies where it is used.
+	// The signature does not cover included files, which hosts have and sign themselves.
 	plain, err := syntax.Plain(path, text)
 	if err != nil {
 		return s, exit.Usage("jail policy check "+path, "%v", err)

@@ -61,7 +61,7 @@ taken by its digest only. --signature names a statement of jail image sign; with
 		})
 }
 
-// layoutOf makes the directory of oci:DIR absolute.
+// layoutOf makes the directory of oci:DIR absolute. The bool reports whether text has that form.
 func layoutOf(text string) (string, bool, error) {
 	dir, ok := strings.CutPrefix(text, policy.ImageDir)
 	if !ok || filepath.IsAbs(dir) {
@@ -101,7 +101,8 @@ func (a imageAdder) add(ctx context.Context, name, text string) (about images.Ab
 	return about, clear()
 }
 
-// pull fetches an image of a registry into a directory of root's own, from which the daemon reads.
+// pull fetches an image from a registry into a directory of root, where the daemon reads it. The
+// returned function removes the directory.
 func (a imageAdder) pull(ctx context.Context, text string, o images.ImageOffer) (images.ImageOffer,
 	func() error, error) {
 	ref, err := oci.ParseReference(text)

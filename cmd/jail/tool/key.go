@@ -113,7 +113,7 @@ the new ring must have signed it. If the roots are lost or stolen, remove the pu
 	})
 }
 
-// showRing makes cmd set the ring that read returns, and show it.
+// showRing makes cmd install the ring that read returns, and print it.
 func showRing(env *cli.Env, cmd *cobra.Command, explicit bool,
 	read func(args []string) (publisher string, ring trust.Ring, err error)) *cobra.Command {
 	var asJSON bool
@@ -156,12 +156,12 @@ came with are in use again.`,
 		})
 }
 
-// removedKeys is a publisher without keys as --json shows it.
+// removedKeys is a publisher without keys in --json output.
 type removedKeys struct {
 	Publisher string `json:"publisher"`
 }
 
-// publicKey is a new key as --json shows it.
+// publicKey is a new key in --json output.
 type publicKey struct {
 	Name   string `json:"name"`
 	Public string `json:"public"`
@@ -179,7 +179,7 @@ func newKeyNew(env *cli.Env) *cobra.Command {
 	}, func(w io.Writer, k publicKey) { fmt.Fprintln(w, k.Public) })
 }
 
-// makeKey writes a new key pair.
+// makeKey writes a new key pair to two new files.
 func makeKey(name string) (k publicKey, err error) {
 	private, public, err := trust.NewKey(name)
 	if err != nil {

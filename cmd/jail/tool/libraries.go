@@ -20,10 +20,10 @@ import (
 	"github.com/jail-sandbox/jail/runners/native"
 )
 
-// libraries is what programs of this host need to start, by the paths at which they look for it.
+// libraries are the files that programs of this host need to start, by the paths that they use.
 type libraries struct {
 	Programs []string `json:"programs"`
-	// The programs, their loaders, libraries and interpreters.
+	// the programs, their loaders, libraries and interpreters
 	Files   []string  `json:"files"`
 	Missing []missing `json:"missing"`
 
@@ -31,16 +31,16 @@ type libraries struct {
 }
 
 type missing struct {
-	// A library, or the path of an interpreter.
+	// a library, or the path of an interpreter
 	Name string `json:"name"`
-	By   string `json:"by"` // what names it
+	By   string `json:"by"` // the file that names it
 }
 
-// maxLibraries bounds the search. No program of a distribution has more libraries.
+// maxLibraries bounds the search. Programs of distributions have fewer libraries.
 const maxLibraries = 2000
 
-// findLibraries reads the ELF headers of programs, which are named by path or found on search. It
-// runs nothing, unlike ldd, which runs the program's loader.
+// findLibraries reads the ELF headers of programs, which are paths or names on search. It executes
+// nothing, unlike ldd, which runs the program's loader.
 func findLibraries(search string, programs []string) (*libraries, error) {
 	l := &libraries{Programs: []string{}, Missing: []missing{}, seen: map[string]bool{}}
 	for _, name := range programs {
@@ -57,7 +57,7 @@ func findLibraries(search string, programs []string) (*libraries, error) {
 	return l, nil
 }
 
-// onPath is the absolute path of a program.
+// onPath returns the absolute path of a program: name itself, or found on search.
 func onPath(search, name string) (string, error) {
 	if strings.Contains(name, "/") {
 		path, err := filepath.Abs(name)
@@ -94,7 +94,7 @@ func (l *libraries) program(path, search string, depth int) error {
 		if _, err := os.Stat(p.Interpreter); err != nil {
 			l.Missing = append(l.Missing, missing{p.Interpreter, path})
 		} else if !p.Script {
-			// The loader, which has no libraries.
+			// This is the loader, which has no libraries.
 			l.seen[p.Interpreter] = true
 		} else if depth >= native.MaxChain {
 			return errors.New("its interpreters are scripts without end")
@@ -111,7 +111,7 @@ func (l *libraries) program(path, search string, depth int) error {
 	return l.needed(path, nil)
 }
 
-// env follows `#!/usr/bin/env NAME`, as most scripts begin.
+// env follows the program NAME of a script that begins with `#!/usr/bin/env NAME`.
 func (l *libraries) env(path, interpreter, search string, depth int) error {
 	if filepath.Base(interpreter) != "env" || depth >= native.MaxChain {
 		return nil
@@ -136,8 +136,8 @@ func (l *libraries) env(path, interpreter, search string, depth int) error {
 	return nil
 }
 
-// needed follows the libraries that a file names (DT_NEEDED), in the directories that ld.so(8)
-// searches. inherited holds the DT_RPATH of the files that need this one.
+// needed adds the libraries that a file needs (DT_NEEDED), from the directories that ld.so(8)
+// searches. inherited has the DT_RPATH of the files that need this one.
 func (l *libraries) needed(path string, inherited []string) error {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -158,7 +158,7 @@ func (l *libraries) needed(path string, inherited []string) error {
 		for _, v := range values {
 			for _, dir := range strings.Split(v, ":") {
 				dir = strings.NewReplacer("${ORIGIN}", at, "$ORIGIN", at).Replace(dir)
-				// A relative one is the working directory's, and so the workspace's.
+				// A relative directory would be in the workspace.
 				if filepath.IsAbs(dir) {
 					dirs = append(dirs, filepath.Clean(dir))
 				}
@@ -196,8 +196,8 @@ func (l *libraries) needed(path string, inherited []string) error {
 	return nil
 }
 
-// fits reports whether a library has the class and machine of the file that needs it. A loader
-// skips others.
+// fits reports whether a library has the class and machine of the file that needs it. Loaders skip
+// others.
 func fits(path string, by *elf.File) bool {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -207,16 +207,16 @@ func fits(path string, by *elf.File) bool {
 	return f.Class == by.Class && f.Machine == by.Machine
 }
 
-// loaderDirs are where loaders look by themselves, those of ld.so.conf among them.
+// loaderDirs returns the default directories of loaders, with those in ld.so.conf.
 func loaderDirs() []string {
 	dirs := []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu",
 		"/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"}
-	// The only form of name: an error is not possible.
+	// The pattern is constant and valid, so there is no error.
 	confs, _ := filepath.Glob("/etc/ld.so.conf.d/*.conf")
 	for _, conf := range append([]string{"/etc/ld.so.conf"}, confs...) {
 		text, err := os.ReadFile(conf)
 		if err != nil {
-			// One that is not there, or not ours to read, names no directories.
+			// A missing or unreadable file names no directories.
 			continue
 		}
 		for line := range strings.Lines(string(text)) {
@@ -229,7 +229,7 @@ func loaderDirs() []string {
 	return dirs
 }
 
-// policy is the part of a policy file that grants all of it.
+// policy returns the lines of a policy file that grant all of it.
 func (l *libraries) policy() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[tools]\nnative = [")

@@ -58,12 +58,12 @@ trust on first use. An interrupted pull continues when it is repeated.
 		})
 }
 
-// pulled is a bundle that was pulled as --json shows it.
+// pulled is a pulled bundle in --json output.
 type pulled struct {
 	bundle.Installed
-	// Of the index: what the bundle is pinned by.
+	// the digest of the index, which pins the bundle
 	Digest string `json:"digest"`
-	// Where it was fetched to; then it is not installed.
+	// the directory it was fetched to; then it is not installed
 	Output   string `json:"output,omitempty"`
 	Commands int    `json:"commands"`
 }
@@ -93,7 +93,7 @@ func (p *puller) pull(ctx context.Context, text string) (pulled, error) {
 	if err != nil {
 		return pulled{}, err
 	}
-	// Before anything is asked: by a tag only a registry is believed whose ring says so.
+	// Check this before the registry is asked: only official registries are trusted with tags.
 	official := ref.Below(rings[trust.Official].Registries)
 	if ref.Digest == "" && ref.Layout == "" && !official {
 		return pulled{},
@@ -140,7 +140,7 @@ func (p *puller) pull(ctx context.Context, text string) (pulled, error) {
 	return out, clear()
 }
 
-// judge makes the daemon's checks of a manifest, before the modules are fetched.
+// judge makes the daemon's checks of a manifest before the files are fetched.
 func (p *puller) judge(rings trust.Rings, ref oci.Reference, manifest []byte,
 	signed string) (bundle.Verdict, error) {
 	v, err := bundle.Judge(rings, manifest, signed)
@@ -158,8 +158,8 @@ func (p *puller) judge(rings trust.Rings, ref oci.Reference, manifest []byte,
 	return v, nil
 }
 
-// agree asks on a terminal whether the bundle may be installed with what it asks for. Without a
-// terminal --accept says so, or the daemon refuses what the previous version did not ask for.
+// agree asks on a terminal whether to install the bundle with what it asks for. Without a terminal,
+// --accept is needed if it asks for more than the installed version.
 func (p *puller) agree(v bundle.Verdict) error {
 	reach := v.Reach()
 	if len(reach) == 0 || p.accept != "" || !terminal.Is(p.env.Stdin) ||
@@ -179,9 +179,9 @@ func (p *puller) agree(v bundle.Verdict) error {
 	return nil
 }
 
-// dir returns where a bundle is fetched to, and what clears it away. For a bundle that is to be
-// installed that is a place of root's own, the same for a reference each time, so that a pull that
-// was cut off finds what it has; a name below somebody's home would be theirs to choose.
+// dir returns the directory to fetch a bundle into, and a function that removes it if it is
+// temporary. A temporary one belongs to root, and is the same for each pull of a reference, so that
+// an interrupted pull can resume.
 func (p *puller) dir(ref oci.Reference) (string, func() error, error) {
 	nothing := func() error { return nil }
 	switch {

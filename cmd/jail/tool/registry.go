@@ -18,7 +18,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/tools"
 )
 
-// registryFlags are those of commands that ask a registry.
+// registryFlags adds the flags of commands that use a registry, and returns the client that they
+// set.
 func registryFlags(cmd *cobra.Command) *oci.Client {
 	c := &oci.Client{}
 	cmd.Flags().StringVar(&c.Auth, "auth", "",
@@ -28,7 +29,7 @@ func registryFlags(cmd *cobra.Command) *oci.Client {
 	return c
 }
 
-// pullError sorts what a registry or a directory did, and what a bundle is.
+// pullError turns an error of a registry, directory or bundle into a problem with a hint.
 func pullError(err error) error {
 	var known *problem.Error
 	var registry *oci.RegistryError
@@ -57,7 +58,7 @@ func pullError(err error) error {
 	return tools.Problem(err)
 }
 
-// pushed is a bundle that was pushed, as --json shows it.
+// pushed is a pushed bundle in --json output.
 type pushed struct {
 	Digest  string `json:"digest"`
 	Name    string `json:"name"`

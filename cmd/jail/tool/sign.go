@@ -29,7 +29,7 @@ type signing struct {
 	life time.Duration
 }
 
-// signFlags adds the flags of a command that signs; without says what holds without --expires.
+// signFlags adds the signing flags. without names the default of --expires in the help text.
 func signFlags(cmd *cobra.Command, without string) *signing {
 	s := &signing{}
 	cmd.Flags().StringVar(&s.key, "key", "",
@@ -39,7 +39,7 @@ func signFlags(cmd *cobra.Command, without string) *signing {
 	return s
 }
 
-// secret returns the private key.
+// secret returns the private key of --key.
 func (s *signing) secret() (string, error) {
 	if s.life < 0 {
 		return "", exit.Usage("", "--expires %v: it would have expired", s.life)
@@ -47,7 +47,7 @@ func (s *signing) secret() (string, error) {
 	return keyfile.Read(s.key)
 }
 
-// sign signs a statement about a manifest, beside those who have signed it already.
+// sign returns the signed statement. It keeps the signatures in already.
 func (s *signing) sign(st trust.Statement, secret, already string) (string, error) {
 	text, err := st.Sign(secret, already)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *signing) sign(st trust.Statement, secret, already string) (string, erro
 	return text, nil
 }
 
-// until returns when a signature of now ends: defaultLife later where --expires is not given.
+// until returns when a signature made now expires.
 func (s *signing) until(now time.Time) time.Time { return now.Add(cmp.Or(s.life, defaultLife)) }
 
 func newSign(env *cli.Env) *cobra.Command {
@@ -79,7 +79,7 @@ statement stay, so several people can sign. After --expires the bundle can no lo
 		})
 }
 
-// signedView is a statement as --json shows it.
+// signedView is a statement in --json output.
 type signedView struct {
 	Name     string    `json:"name"`
 	Version  string    `json:"version"`
@@ -106,7 +106,7 @@ func (f *signing) signBundle(dir string, now time.Time) (s trust.Statement, err 
 	s = trust.NewStatement(b.Name, b.Version, []byte(b.Text), now, f.until(now))
 	if old, err := trust.ReadStatement(b.Signed); err == nil && f.life == 0 &&
 		old.Manifest == s.Manifest && old.Fresh(now) == nil {
-		// One more signature on the same statement.
+		// Add a signature to the existing statement.
 		s = old
 	}
 	text, err := f.sign(s, key, b.Signed)
@@ -117,7 +117,7 @@ func (f *signing) signBundle(dir string, now time.Time) (s trust.Statement, err 
 	return s, atomicfile.Write(file, []byte(text), 0o644, atomicfile.Durable)
 }
 
-// loadFolder reads the bundle in a folder, by its true name: DIR/. and a link to it are the same.
+// loadFolder reads the bundle in a folder. The path is made absolute, so that . works.
 func loadFolder(dir string) (*bundle.Bundle, error) {
 	path, err := filepath.Abs(dir)
 	if err != nil {

@@ -29,16 +29,16 @@ func New(env *cli.Env) *cobra.Command {
 		newSign(env), newPush(env), newKey(env), newLibs(env))
 }
 
-// bundleView is a bundle as --json shows it.
+// bundleView is a bundle in --json output.
 type bundleView struct {
 	bundle.Manifest
 	Dir    string            `json:"dir"`
 	Origin *bundle.Installed `json:"origin,omitempty"` // of a pulled one
-	// the publisher whose keys signed it; "" where nobody did that is known here
+	// the publisher whose keys signed it; "" if no known one did
 	Signer string `json:"signed_by"`
 
 	bundle *bundle.Bundle
-	// command is the one that was asked for; nil for the whole bundle.
+	// command is the requested command; nil for the whole bundle.
 	command *bundle.Command
 }
 
@@ -46,7 +46,7 @@ func viewBundle(rings trust.Rings, b *bundle.Bundle, command *bundle.Command) bu
 	return bundleView{b.Manifest, b.Dir, b.Origin, signer(rings, b), b, command}
 }
 
-// signer is the publisher whose keys of now signed a bundle's manifest, or "".
+// signer returns the publisher whose current keys signed a bundle's manifest, or "".
 func signer(rings trust.Rings, b *bundle.Bundle) string {
 	if b.Signed == "" {
 		return ""
@@ -58,7 +58,7 @@ func signer(rings trust.Rings, b *bundle.Bundle) string {
 	return v.Ring.Publisher
 }
 
-// signers returns the key rings in use, or only the shipped ones where the caller may not read the
+// signers returns the key rings in use, or only the shipped one if the caller may not read the
 // others.
 func signers(env *cli.Env) (trust.Rings, error) {
 	rings, err := rings(env)
@@ -68,14 +68,14 @@ func signers(env *cli.Env) (trust.Rings, error) {
 	return rings, err
 }
 
-// unsigned stands for the publisher of a bundle that is not signed.
+// unsigned is shown as the signer of a bundle without a signature.
 const unsigned = "nobody: came with jail, or was built here"
 
-// openBundles opens the installed bundles, and warns of those that are left out.
+// openBundles opens the installed bundles, and warns of those that could not be opened.
 func openBundles(env *cli.Env) (*bundle.Set, error) {
 	set, err := bundle.OpenPlaces(env.Config.Places(), false)
 	if errors.Is(err, fs.ErrPermission) {
-		// A private daemon's state may be root's alone. What came with jail anyone can read.
+		// Only root may read a private daemon's state. Everybody can read what came with jail.
 		output.Say(env.Stderr, "warning", err.Error())
 		set, err = bundle.Open(env.Config.Bundles...)
 	}
@@ -151,7 +151,7 @@ func newShow(env *cli.Env) *cobra.Command {
 		}, writeBundle)
 }
 
-// findTool returns the bundle of that name, or the one with the command, and then the command.
+// findTool returns the bundle called name, or the bundle and the command of that name.
 func findTool(set *bundle.Set, name string) (*bundle.Bundle, *bundle.Command, error) {
 	if b, err := set.Show(name); err == nil {
 		return b, nil, nil
@@ -208,7 +208,7 @@ func writeBundle(w io.Writer, view bundleView) {
 	output.Table(w, rows)
 }
 
-// rings are the key rings in use.
+// rings returns the key rings in use.
 func rings(env *cli.Env) (trust.Rings, error) {
 	rings, err := trust.Load((&bundle.Store{Dir: env.Config.Tools}).KeysDir(), false)
 	if err != nil {

@@ -33,7 +33,7 @@ the same.`,
 		}, writeVerdicts)
 }
 
-// verifyBundles reports whether nothing is wrong with the bundles, or with any that is installed.
+// verifyBundles verifies the named bundles, or all. The bool is false if anything is wrong.
 func verifyBundles(env *cli.Env, args []string) ([]bundleVerdict, bool, error) {
 	rings, err := rings(env)
 	if err != nil {
@@ -75,11 +75,11 @@ func findBundle(set *bundle.Set, arg string) (*bundle.Bundle, error) {
 	return b, nil
 }
 
-// bundleVerdict is what jail tool verify says of a bundle.
+// bundleVerdict is the result of verifying a bundle.
 type bundleVerdict struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Whose keys signed it; "" where it came with jail and needs none.
+	// the publisher whose keys signed it; "" if it is not signed
 	Publisher string `json:"publisher,omitempty"`
 	Sound     bool   `json:"sound"`
 	Detail    string `json:"detail"`

@@ -29,7 +29,7 @@ const (
 	typeModule    = "application/wasm"
 )
 
-// Limits on what is read before anything of it was verified.
+// Limits on data that is read before anything is verified.
 const (
 	// Bytes of an index, a manifest, a config or bundle.json.
 	maxDocument = 1 << 20
@@ -39,20 +39,20 @@ const (
 	maxValues = 32 << 10
 )
 
-// ErrArtifact is in errors about artifacts that are no bundles, or bad ones, and about directories
-// in the OCI image layout that are not whole.
+// ErrArtifact is wrapped by errors about artifacts that are malformed or no bundles, and about
+// incomplete directories in the OCI image layout.
 var ErrArtifact = errors.New("not a bundle or image that can be taken")
 
-// A source is where an artifact is read from.
+// A source is a registry or directory that artifacts are read from.
 type source interface {
 	Resolve(ctx context.Context, reference string) (specs.Descriptor, error)
 	Fetch(ctx context.Context, target specs.Descriptor) (io.ReadCloser, error)
 }
 
-// An artifact is a bundle in a source: what is small of it was read.
+// An artifact is a bundle in a source, of which all documents were read, but no files.
 type artifact struct {
 	root specs.Descriptor
-	// index, manifests, configs: all but the files
+	// index, manifests, configs and texts
 	documents []document
 	manifest  bundle.Manifest
 	text      []byte // bundle.json
@@ -65,8 +65,8 @@ type document struct {
 	content []byte
 }
 
-// readArtifact reads what is small of an artifact, bounds it, and wants it to be consistent.
-// Whether it is to be trusted is another question.
+// readArtifact reads the documents of an artifact, and checks their sizes and consistency. It does
+// not verify the signature.
 func readArtifact(ctx context.Context, s source, ref Reference) (*artifact, error) {
 	a, err := resolve(ctx, s, ref)
 	if err == nil {
@@ -128,8 +128,7 @@ func (a *artifact) read(ctx context.Context, s source) error {
 	return a.layers(ctx, s, modules.Layers, about.Layers)
 }
 
-// layers wants the layers of both manifests to be the files that bundle.json names, and nothing
-// else.
+// layers checks that the layers of both manifests are exactly the files that bundle.json names.
 func (a *artifact) layers(ctx context.Context, s source, modules, about []specs.Descriptor) error {
 	if n := len(modules) + len(about); n > maxLayers {
 		return fmt.Errorf("%w: %d layers, where %d are allowed", ErrArtifact, n, maxLayers)
@@ -178,7 +177,7 @@ func (a *artifact) layers(ctx context.Context, s source, modules, about []specs.
 	return nil
 }
 
-// document reads a JSON document of the artifact.
+// document decodes a JSON document of the artifact into v.
 func (a *artifact) document(ctx context.Context, s source, desc specs.Descriptor, v any) error {
 	text, err := a.blob(ctx, s, desc, maxDocument)
 	if err != nil {
@@ -193,7 +192,7 @@ func (a *artifact) document(ctx context.Context, s source, desc specs.Descriptor
 	return nil
 }
 
-// blob reads content that has the digest and size that were announced, and keeps it.
+// blob reads content of at most limit bytes, checks its digest and size, and adds it to documents.
 func (a *artifact) blob(ctx context.Context, s source, desc specs.Descriptor, limit int64) ([]byte,
 	error) {
 	if trust.CheckDigest(desc.Digest.String()) != nil || desc.Size < 0 || desc.Size > limit {

@@ -25,30 +25,29 @@ import (
 )
 
 var (
-	// ErrElsewhere is in errors about registries that send their client where it must not go.
+	// ErrElsewhere is wrapped by errors about registries that redirect to a forbidden address.
 	ErrElsewhere = errors.New("the registry sends its client elsewhere")
-	// ErrNotFound is in errors about references to nothing: there is no such directory, or the
-	// registry has no such thing.
+	// ErrNotFound is wrapped by errors about references to a missing directory, repository or tag.
 	ErrNotFound = errors.New("not found")
-	// ErrDenied is in errors about registries that want other credentials.
+	// ErrDenied is wrapped by errors about registries that refuse the credentials.
 	ErrDenied = errors.New("the registry refuses it")
-	// ErrUnsigned is in errors about bundles that are to be pushed.
+	// ErrUnsigned is wrapped by errors of Push for a bundle without a signature.
 	ErrUnsigned = errors.New("it is not signed, so nobody could install it")
 )
 
-// A RegistryError is any other failure of a registry, or of the way to it.
+// A RegistryError is another failure of a registry or of the network.
 type RegistryError struct{ Err error }
 
 func (e *RegistryError) Error() string { return e.Err.Error() }
 func (e *RegistryError) Unwrap() error { return e.Err }
 
-// A Client asks registries. The zero value is one without credentials.
+// A Client talks to registries. The zero value has no credentials.
 type Client struct {
-	// No TLS; only for a registry on this host.
+	// PlainHTTP turns TLS off; only for a registry on this host.
 	PlainHTTP bool
-	// File with credentials, as `oras login` and `docker login` write it; "" for none.
+	// Auth is a file with credentials, as `oras login` and `docker login` write it; "" for none.
 	Auth string
-	// How long a registry may send nothing; 0 is a minute.
+	// Stall is how long a registry may send nothing; 0 means a minute.
 	Stall    time.Duration
 	Progress func(done, total int64)
 }
@@ -87,7 +86,7 @@ func (c *Client) repository(ref Reference) (*remote.Repository, error) {
 	client := &auth.Client{Client: c.http(ref.Registry), Cache: auth.NewCache()}
 	client.SetUserAgent("jail")
 	if c.Auth != "" {
-		// Not the store of the docker client: that runs programs that the file names.
+		// The docker client's store would run programs that the file names.
 		store, err := credentials.NewFileStore(c.Auth)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.Auth, err)
@@ -110,9 +109,9 @@ func local(registry string) bool {
 
 const maxRedirects = 5
 
-// http returns a client that talks to the registry that was named, wherever it is, and to public
-// hosts that it refers to: for blobs that a store of its own keeps, and for tokens. It never goes
-// from TLS to none, and a registry cannot make it ask what is on this host or in its network.
+// http returns a client that may connect to the named registry at any address, and to public
+// addresses, for blobs and tokens elsewhere. Redirects never leave TLS, and cannot reach this host
+// or its network.
 func (c *Client) http(registry string) *http.Client {
 	named := &net.Dialer{Timeout: 30 * time.Second}
 	others := &net.Dialer{Timeout: 30 * time.Second, ControlContext: publicOnly}
@@ -130,7 +129,7 @@ func (c *Client) http(registry string) *http.Client {
 		ForceAttemptHTTP2:     true,
 		TLSHandshakeTimeout:   30 * time.Second,
 		ResponseHeaderTimeout: c.stall(),
-		// What is compared with a digest is what was sent.
+		// Digests are of the bytes that were sent.
 		DisableCompression: true,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if addr == withPort(registry, scheme) || addr == proxy {
@@ -149,8 +148,7 @@ func (c *Client) http(registry string) *http.Client {
 		case via[0].URL.Scheme == "https" && req.URL.Scheme != "https":
 			return fmt.Errorf("%w: from TLS to none", ErrElsewhere)
 		}
-		// Behind a proxy it is the proxy that looks names up, so this is all that can be known
-		// here.
+		// Behind a proxy only the proxy resolves names, so an address is all that can be checked.
 		if a, err := netip.ParseAddr(req.URL.Hostname()); err == nil && req.URL.Host != registry &&
 			fetch.Forbidden(a, nil) != "" {
 			return fmt.Errorf("%w: to %s (%s)", ErrElsewhere, req.URL.Host, fetch.Forbidden(a, nil))
@@ -169,8 +167,8 @@ func withPort(host, scheme string) string {
 	return net.JoinHostPort(strings.Trim(host, "[]"), "443")
 }
 
-// publicOnly is asked about the address that is about to be dialled, whatever its name said a
-// moment ago.
+// publicOnly refuses an address that is not public, when it is dialled, after the name was
+// resolved.
 func publicOnly(_ context.Context, _, address string, _ syscall.RawConn) error {
 	a, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -182,10 +180,11 @@ func publicOnly(_ context.Context, _, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// describe makes a sentence of what a registry answered, and says what kind of failure it is.
+// describe wraps an error of a registry as ErrNotFound, ErrDenied or a RegistryError. Others are
+// returned unchanged.
 func describe(ctx context.Context, ref Reference, err error) error {
 	var response *errcode.ErrorResponse
-	// The directory that is read or written, on this host.
+	// an error on this host's disk
 	var local *fs.PathError
 	switch {
 	case err == nil, errors.Is(err, ErrNotFound):
@@ -204,7 +203,7 @@ func describe(ctx context.Context, ref Reference, err error) error {
 	return &RegistryError{err}
 }
 
-// A watched reader ends when nothing comes for too long.
+// A watched reader cancels a transfer when nothing arrives for stall.
 type watched struct {
 	r     io.Reader
 	timer *time.Timer
@@ -234,7 +233,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// counting reports how far the whole is.
+// counting returns a reader that calls progress with the bytes read so far, starting from at.
 func (w *watched) counting(at int64, progress func(int64)) io.Reader {
 	return readerFunc(func(p []byte) (int, error) {
 		n, err := w.Read(p)

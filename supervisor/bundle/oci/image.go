@@ -11,26 +11,26 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 )
 
-// Bounds of an image that is fetched. What is unpacked of it, the daemon bounds again.
+// Bounds of an image that is pulled. The daemon bounds the unpacked files itself.
 const (
 	maxImage       = 8 << 30 // bytes of all layers
 	maxImageLayers = 256
 )
 
-// Media types of Docker, whose images are those of OCI by another name.
+// Docker's media types for the same formats.
 const (
 	dockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
 	dockerList     = "application/vnd.docker.distribution.manifest.list.v2+json"
 )
 
-// An Image is the manifest of an image for this host.
+// An Image is an image's manifest for this host's platform.
 type Image struct {
-	// Manifest is its text, and Digest that of the text.
+	// Manifest is its text, and Digest the digest of the text.
 	Manifest []byte
 	Digest   string
 }
 
-// FindImage reads the manifest of an image.
+// FindImage reads the manifest of an image from a registry or directory.
 func (c *Client) FindImage(ctx context.Context, ref Reference) (Image, error) {
 	src, err := c.source(ref)
 	if err != nil {
@@ -40,8 +40,8 @@ func (c *Client) FindImage(ctx context.Context, ref Reference) (Image, error) {
 	return image, describe(ctx, ref, err)
 }
 
-// PullImage brings an image for this host into dir, a directory in the OCI image layout which is made
-// if it is not there. A pull that was cut off goes on where it ended when it is repeated.
+// PullImage copies an image for this host into dir in the OCI image layout. It creates dir if
+// needed. A repeated pull resumes one that was interrupted.
 func (c *Client) PullImage(ctx context.Context, ref Reference, dir string) (Image, error) {
 	src, err := c.source(ref)
 	if err != nil {
@@ -54,7 +54,7 @@ func (c *Client) PullImage(ctx context.Context, ref Reference, dir string) (Imag
 	return image, c.keep(ctx, src, a, ref, dir)
 }
 
-// readImage reads what is small of an image.
+// readImage reads the manifest and configuration of an image and checks the sizes of its layers.
 func readImage(ctx context.Context, s source, ref Reference) (*artifact, Image, error) {
 	fail := func(format string, args ...any) (*artifact, Image, error) {
 		return nil, Image{}, fmt.Errorf("%s: %w: %s", ref, ErrArtifact, fmt.Sprintf(format, args...))

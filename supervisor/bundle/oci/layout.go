@@ -19,9 +19,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 )
 
-// layout reads a directory in the OCI image layout. Whose directory it is nobody knows: files are
-// opened without following a link or waiting for a pipe, and what they hold is compared with the
-// digest that it is known by.
+// layout reads a directory in the OCI image layout. The directory is not trusted: files are opened
+// without following links or blocking on a FIFO, and callers verify their digests.
 type layout struct{ dir string }
 
 func (l layout) Resolve(_ context.Context, reference string) (specs.Descriptor, error) {
@@ -52,8 +51,8 @@ func (l layout) Resolve(_ context.Context, reference string) (specs.Descriptor, 
 			found = append(found, m)
 		}
 	}
-	// A directory that holds one bundle or image needs no name for it. Beside an index its own manifests
-	// may be listed.
+	// A directory with one bundle or image needs no tag. The index may also list the manifests of
+	// an inner index.
 	for _, kinds := range [][]string{{specs.MediaTypeImageIndex},
 		{specs.MediaTypeImageManifest, dockerManifest}} {
 		if len(found) == 0 && reference == unnamed {
@@ -61,7 +60,7 @@ func (l layout) Resolve(_ context.Context, reference string) (specs.Descriptor, 
 				func(m specs.Descriptor) bool { return !slices.Contains(kinds, m.MediaType) })
 		}
 	}
-	// One thing may have several names.
+	// One artifact may have several tags.
 	slices.SortFunc(found,
 		func(a, b specs.Descriptor) int {
 			return strings.Compare(string(a.Digest), string(b.Digest))
@@ -82,7 +81,7 @@ func (l layout) Fetch(_ context.Context, desc specs.Descriptor) (io.ReadCloser, 
 	return l.open(filepath.Join(specs.ImageBlobsDir, "sha256", desc.Digest.Encoded()))
 }
 
-// isDirectory returns ErrNotFound where there is no directory to read.
+// isDirectory returns an error that wraps ErrNotFound if there is no directory.
 func (l layout) isDirectory() error {
 	info, err := os.Stat(l.dir)
 	switch {
@@ -94,8 +93,8 @@ func (l layout) isDirectory() error {
 	return err
 }
 
-// open opens a file of the layout. What else stands in its place is the fault of who made the
-// directory, and is said as such.
+// open opens a regular file of the layout. A missing or other file is an error that wraps
+// ErrArtifact.
 func (l layout) open(name string) (*os.File, error) {
 	path := filepath.Join(l.dir, name)
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)

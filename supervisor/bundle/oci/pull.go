@@ -19,13 +19,12 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 )
 
-// A Pulled bundle is one in a directory in the OCI image layout, whose files have the digests of
-// its manifest.
+// A Pulled bundle lies in a directory in the OCI image layout. Its files are named by digest.
 type Pulled struct {
 	Manifest []byte // bundle.json
-	// the statement about it; "" where there is none
+	// the statement about it; "" if unsigned
 	Signed string
-	// Of the index: what it is pinned by.
+	// Digest is the digest of the index, which pins the bundle.
 	Digest string
 	Bundle bundle.Manifest
 
@@ -33,9 +32,9 @@ type Pulled struct {
 	files []specs.Descriptor
 }
 
-// Pull brings a bundle into dir, a directory in the OCI image layout which is made if it is not
-// there. What is small is read first, and accept is asked about it: where it says no, no file of
-// the bundle is fetched. A pull that was cut off goes on where it ended when it is repeated.
+// Pull copies a bundle into dir in the OCI image layout. It creates dir if needed. accept is called
+// with the manifest and statement first; if it returns an error, no files are fetched. A repeated
+// pull resumes one that was interrupted.
 func (c *Client) Pull(ctx context.Context, ref Reference, dir string,
 	accept func(manifest []byte, signed string) error) (*Pulled, error) {
 	src, err := c.source(ref)
@@ -52,7 +51,7 @@ func (c *Client) Pull(ctx context.Context, ref Reference, dir string,
 	p := &Pulled{Manifest: a.text, Signed: a.signed, Digest: a.root.Digest.String(),
 		Bundle: a.manifest, dir: layout{dir}, files: a.files}
 	if ref.Layout != "" && sameDir(ref.Layout, dir) {
-		// Its files are verified as they are read.
+		// Files verifies the files as they are read.
 		return p, nil
 	}
 	return p, c.keep(ctx, src, a, ref, dir)
@@ -64,7 +63,7 @@ func sameDir(a, b string) bool {
 	return errA == nil && errB == nil && os.SameFile(x, y)
 }
 
-// keep writes an artifact into a directory, files first, so that what is named there is whole.
+// keep writes an artifact into a directory, files first, so that a tag there is complete.
 func (c *Client) keep(ctx context.Context, src source, a *artifact, ref Reference,
 	dir string) error {
 	store, err := oci.NewWithContext(ctx, dir)
@@ -106,8 +105,8 @@ func push(ctx context.Context, store *oci.Store, desc specs.Descriptor, text []b
 	return err
 }
 
-// file fetches one file by its digest: into a partial file of its own, which stays if it is cut
-// off.
+// file fetches one file by its digest into a partial file, which stays if the transfer is
+// interrupted.
 func (c *Client) file(ctx context.Context, src source, store *oci.Store, ref Reference, dir string,
 	desc specs.Descriptor, progress func(int64)) error {
 	partial := filepath.Join(dir, "partial-"+desc.Digest.Encoded())
@@ -121,7 +120,7 @@ func (c *Client) file(ctx context.Context, src source, store *oci.Store, ref Ref
 		return describe(ctx, ref, fmt.Errorf("%s: %w", desc.Digest, err))
 	}
 	if err := verify(f, desc); err != nil {
-		// To go on with it would end the same way.
+		// Resuming it would fail in the same way.
 		return errors.Join(err, os.Remove(partial))
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
@@ -133,7 +132,7 @@ func (c *Client) file(ctx context.Context, src source, store *oci.Store, ref Ref
 	return os.Remove(partial)
 }
 
-// fill brings a partial file to its size, and never beyond.
+// fill appends to a partial file until it has the size of desc.
 func (c *Client) fill(ctx context.Context, src source, f *os.File, desc specs.Descriptor,
 	progress func(int64)) error {
 	info, err := f.Stat()
@@ -157,7 +156,7 @@ func (c *Client) fill(ctx context.Context, src source, f *os.File, desc specs.De
 	if seeker, ok := r.(io.Seeker); ok && at > 0 {
 		_, err = seeker.Seek(at, io.SeekStart)
 	} else {
-		// The registry cannot begin in the middle.
+		// The source cannot resume.
 		at = 0
 		err = f.Truncate(0)
 	}
@@ -190,8 +189,8 @@ func verify(f *os.File, desc specs.Descriptor) error {
 	return err
 }
 
-// Files returns the files of the bundle, one behind the other, in the order of its manifest. Each
-// is compared with its digest as it is read.
+// Files returns the files of the bundle concatenated in the order of its manifest. Reading fails if
+// a file does not match its digest.
 func (p *Pulled) Files(ctx context.Context) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() {

@@ -29,8 +29,7 @@ type wasmConfig struct {
 	LayerDigests []digest.Digest `json:"layerDigests"`
 }
 
-// folder is a bundle's folder as a content store: what is small is in memory, files stay where they
-// are.
+// folder is a content store of a bundle's folder: documents are in memory, files stay on the disk.
 type folder struct {
 	root  specs.Descriptor
 	texts map[digest.Digest][]byte
@@ -59,8 +58,7 @@ func (f *folder) addJSON(mediaType string, v any) (specs.Descriptor, error) {
 	return f.add(mediaType, text), err
 }
 
-// pack makes an artifact of a bundle. The same bundle makes the same artifact, which has no time
-// and no name of the user who packed it.
+// pack makes an artifact of a signed bundle. It is reproducible: it holds no time and no user name.
 func pack(b *bundle.Bundle) (*folder, error) {
 	if err := errors.Join(b.Portable(), b.Verify()); err != nil {
 		return nil, err
@@ -112,14 +110,14 @@ func pack(b *bundle.Bundle) (*folder, error) {
 	return f, err
 }
 
-// named tells tools that unpack artifacts what a file is called.
+// named sets the annotation by which tools that unpack artifacts name the file.
 func named(d specs.Descriptor, name string) specs.Descriptor {
 	d.Annotations = map[string]string{specs.AnnotationTitle: name}
 	return d
 }
 
-// Push sends a signed bundle to a registry or into a directory, and returns the digest that it is
-// pinned by. The tag is the bundle's version where the reference has none.
+// Push copies a signed bundle to a registry or directory, and returns the digest of its index. The
+// tag is the bundle's version if the reference has none.
 func (c *Client) Push(ctx context.Context, b *bundle.Bundle, ref Reference) (string, error) {
 	if ref.Digest != "" {
 		return "", fmt.Errorf("%s: a push returns a digest, and takes a tag", ref)

@@ -15,10 +15,10 @@ import (
 // layoutPrefix marks a reference to a directory in the OCI image layout.
 const layoutPrefix = "oci-layout:"
 
-// unnamed is the tag of what has none.
+// unnamed is the tag if a reference has none.
 const unnamed = "latest"
 
-// A Reference says where a bundle is.
+// A Reference is the location of a bundle or image.
 type Reference struct {
 	Layout string // a directory, or:
 	// host, or host and port
@@ -87,8 +87,8 @@ func (r Reference) String() string {
 	return text
 }
 
-// name is what the source is asked for: the digest where there is one, so that a tag that was moved
-// is of no consequence.
+// name returns the reference for the source: the digest if there is one, since a tag may have
+// moved.
 func (r Reference) name() string {
 	switch {
 	case r.Digest != "":
@@ -99,7 +99,7 @@ func (r Reference) name() string {
 	return unnamed
 }
 
-// Below reports whether the reference is in a repository below one of the prefixes.
+// Below reports whether the reference is in a registry, in a repository below one of the prefixes.
 func (r Reference) Below(prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool {
 		return r.Layout == "" && paths.Within(strings.TrimSuffix(p, "/"), r.Registry+"/"+r.Repository)

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// timeLayout has one spelling of each time, so that equal texts are equal statements.
+// timeLayout spells each time in one way, so that equal statements have equal texts.
 const timeLayout = "2006-01-02T15:04:05Z"
 
-// lines reads a text of "word value" lines in a fixed order. What is not expected at its place is
-// an error: two readers of one text cannot see two things in it.
+// lines parses "word value" lines in a fixed order. An unexpected line is an error, so that no two
+// readers can understand a text differently.
 type lines struct {
 	rest []string
 	at   int
@@ -56,7 +56,7 @@ func (l *lines) has(word string) bool {
 	return l.err == nil && len(l.rest) > 0 && strings.HasPrefix(l.rest[0], word+" ")
 }
 
-// value takes the next line, which must be of that word.
+// value returns the value of the next line, which must begin with word.
 func (l *lines) value(word string) string {
 	if l.err != nil {
 		return ""
@@ -70,7 +70,8 @@ func (l *lines) value(word string) string {
 	return value
 }
 
-// all takes all lines of that word, of which there may be limit. It returns nil after an error alone.
+// all returns the values of all next lines that begin with word, at most limit. It returns nil only
+// after an error.
 func (l *lines) all(word string, limit int) []string {
 	values := []string{}
 	for l.has(word) {
@@ -102,7 +103,7 @@ func (l *lines) time(word string) time.Time {
 	return t
 }
 
-// end wants that nothing follows.
+// end returns the first error, or one if lines are left.
 func (l *lines) end() error {
 	if l.err == nil && len(l.rest) > 0 {
 		l.next()
@@ -111,10 +112,10 @@ func (l *lines) end() error {
 	return l.err
 }
 
-// digestPrefix is how every digest begins here: there is one algorithm.
+// digestPrefix is the prefix of every digest: SHA-256 is the only algorithm.
 const digestPrefix = "sha256:"
 
-// CheckDigest returns what is wrong with a text that is to be a digest, or nil.
+// CheckDigest returns an error unless text is "sha256:" and 64 lower-case hexadecimal digits.
 func CheckDigest(text string) error {
 	digits, ok := strings.CutPrefix(text, digestPrefix)
 	if _, err := hex.DecodeString(digits); !ok || err != nil || len(digits) != 64 ||

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// errPolicy is in every error about the signature of a policy file.
+// errPolicy is wrapped by every error about the signature of a policy file.
 var errPolicy = errors.New("bad signature of a policy")
 
 const policyTitle = "jail policy"
 
-// A PolicyStatement says which text is a profile's of that version:
+// A PolicyStatement names the digest of one version of a profile:
 //
 //	jail policy
 //	name build
@@ -27,7 +27,7 @@ type PolicyStatement struct {
 	Digest  string // of the file
 }
 
-// NewPolicyStatement makes the statement about the text of a profile.
+// NewPolicyStatement returns the statement about the text of a profile.
 func NewPolicyStatement(name string, version int64, text []byte) PolicyStatement {
 	return PolicyStatement{name, version, fmt.Sprintf("%s%x", digestPrefix, sha256.Sum256(text))}
 }
@@ -37,12 +37,13 @@ func (s PolicyStatement) text() string {
 		s.Digest)
 }
 
-// Sign returns the statement with a signature.
+// Sign returns the statement signed with a private key.
 func (s PolicyStatement) Sign(key string) (string, error) {
 	return addSignature(&note.Note{Text: s.text()}, key)
 }
 
-// VerifyPolicy returns what a statement says that one of the keys has signed.
+// VerifyPolicy returns the statement that one of the verifier keys has signed. Errors wrap
+// errPolicy.
 func VerifyPolicy(signed string, keys []string) (PolicyStatement, error) {
 	var s PolicyStatement
 	if len(signed) > maxText {

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// Limits on what is read. Their job is that a hostile text costs little to refuse.
+// Limits on input, so that a hostile text is cheap to refuse.
 const (
-	// Bytes of a ring or a statement with its signatures.
+	// Bytes of a ring or statement with its signatures.
 	maxText    = 64 << 10
 	maxLine    = 400
 	maxKeys    = 20
@@ -22,34 +22,34 @@ const (
 	maxVersion = 1 << 40
 )
 
-// Official is the publisher of the bundles that jail's own project makes. Its names
-// are nobody else's, and its registries may be asked for a tag.
+// Official is the publisher of jail's own bundles. Other publishers may not use their names, and
+// its registries may be asked by tag.
 const Official = "jail"
 
-// officialRing is the ring that this version ships.
+// officialRing is the ring that this version of jail ships.
 //
 //go:embed official.ring
 var officialRing string
 
 var (
-	// ErrRing is in every error about a ring.
+	// ErrRing is wrapped by every error about the content of a ring.
 	ErrRing = errors.New("bad key ring")
-	// ErrSignature is in every error about who signed what.
+	// ErrSignature is wrapped by errors about missing or unknown signatures.
 	ErrSignature = errors.New("not signed by enough known keys")
-	// ErrExpired is in errors about what was good until a time that is past.
+	// ErrExpired is wrapped by errors about an expired ring or statement.
 	ErrExpired = errors.New("expired")
-	// ErrRevoked is in errors about what its publisher has withdrawn.
+	// ErrRevoked is wrapped by errors about keys or manifests that the publisher has revoked.
 	ErrRevoked = errors.New("revoked by its publisher")
-	// ErrRollback is in errors about what is older than what was seen.
+	// ErrRollback is wrapped by errors about something older than a version already seen.
 	ErrRollback = errors.New("older than what was seen")
 )
 
 const ringTitle = "jail key ring"
 
-// A Ring is what one publisher's bundles are checked against.
+// A Ring has the keys that verify a publisher's bundles.
 type Ring struct {
 	Publisher string `json:"publisher"`
-	// Higher ones replace lower ones.
+	// A ring is replaced by one with a higher version only.
 	Version int64     `json:"version"`
 	Expires time.Time `json:"expires,omitzero"` // zero never
 	// How many different keys must sign a bundle.
@@ -60,13 +60,14 @@ type Ring struct {
 	Roots         []string `json:"roots"`
 	RevokedKeys   []string `json:"revoked_keys"` // name+hash
 	Revoked       []string `json:"revoked"`      // digests of manifests
-	// Prefixes of references that may be pulled by tag; only of the official ring.
+	// Registries are prefixes of references that may be pulled by tag. Only the official ring has
+	// them.
 	Registries []string `json:"registries"`
-	// The whole, as it was read.
+	// Text is the whole ring as it was read, with signatures.
 	Text string `json:"-"`
 }
 
-// ParseRing reads a ring, signed or not; signatures are for Replace to check. Errors wrap ErrRing.
+// ParseRing reads a ring, signed or not. It verifies no signatures. Errors wrap ErrRing.
 func ParseRing(text string) (Ring, error) {
 	if len(text) > maxText {
 		return Ring{}, fmt.Errorf("%w: larger than %d bytes", ErrRing, maxText)
@@ -143,7 +144,7 @@ func (r Ring) check() error {
 	return nil
 }
 
-// distinctKeys counts keys. The same key under two names is an error: it would count twice.
+// distinctKeys returns the number of keys. One key under two names is an error.
 func distinctKeys(vkeys []string) (int, error) {
 	seen := map[string]bool{}
 	for _, vkey := range vkeys {
@@ -159,7 +160,7 @@ func distinctKeys(vkeys []string) (int, error) {
 	return len(vkeys), nil
 }
 
-// CheckKey returns what is wrong with a verifier key, or nil: only Ed25519 keys are taken.
+// CheckKey returns an error unless vkey is an Ed25519 verifier key.
 func CheckKey(vkey string) error {
 	if _, err := note.NewVerifier(vkey); err != nil || len(vkey) > maxLine {
 		return fmt.Errorf("%.80q is no Ed25519 verifier key such as name+0123abcd+AX…", vkey)
@@ -167,15 +168,15 @@ func CheckKey(vkey string) error {
 	return nil
 }
 
-// KeyID is how a key is called: its name and the short hash of it.
+// KeyID returns the name and hash of a verifier key, as name+hash.
 func KeyID(vkey string) string {
-	// base64 may have a + as well
+	// base64 may contain a + too
 	parts := strings.SplitN(vkey, "+", 3)
 	return strings.Join(parts[:min(2, len(parts))], "+")
 }
 
-// checkPublisher returns what is wrong with a publisher's name, or nil: one spelling, and nothing
-// that looks like something else.
+// checkPublisher returns an error unless name has only a-z, 0-9, - and ., and begins with a letter
+// or digit.
 func checkPublisher(name string) error {
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '.')
@@ -194,7 +195,7 @@ func Single(publisher, vkey string) (Ring, error) {
 	return ParseRing(text)
 }
 
-// shipped is the official ring of this version of jail.
+// shipped returns the official ring of this version of jail.
 func shipped() (Ring, error) { return ParseRing(officialRing) }
 
 // signedBy returns how many of the keys signed a note.
@@ -216,11 +217,11 @@ func signedBy(text string, vkeys []string) (int, error) {
 			return 0, fmt.Errorf("%w: signature of %s: %w", ErrSignature, sig.Name, err)
 		}
 	}
-	// One for each key, whatever was there twice.
+	// note.Open counts each key once.
 	return len(n.Sigs), nil
 }
 
-// verifiers returns what verifies the signatures of keys.
+// verifiers returns the verifiers of keys.
 func verifiers(vkeys []string) (note.Verifiers, error) {
 	var list []note.Verifier
 	for _, vkey := range vkeys {
@@ -260,7 +261,7 @@ func (r Ring) replace(next Ring, now time.Time) error {
 	return next.Fresh(now)
 }
 
-// Fresh returns an error that wraps ErrExpired where the ring's time is past.
+// Fresh returns an error that wraps ErrExpired if the ring has expired.
 func (r Ring) Fresh(now time.Time) error {
 	if !r.Expires.IsZero() && !now.Before(r.Expires) {
 		return fmt.Errorf("key ring %d of %s: %w since %s", r.Version, r.Publisher, ErrExpired,
@@ -269,7 +270,7 @@ func (r Ring) Fresh(now time.Time) error {
 	return nil
 }
 
-// withdrawn returns an error that wraps ErrRevoked where the manifest of that digest was revoked.
+// withdrawn returns an error that wraps ErrRevoked if the manifest with this digest was revoked.
 func (r Ring) withdrawn(manifest string) error {
 	if slices.Contains(r.Revoked, manifest) {
 		return fmt.Errorf("%s: %w %s", manifest, ErrRevoked, r.Publisher)

@@ -14,25 +14,25 @@ import (
 
 const statementTitle = "jail bundle"
 
-// errNoPrivateKey says nothing of the text that was given: it may be half of a key.
+// errNoPrivateKey does not quote the text, which may be half of a key.
 var errNoPrivateKey = errors.New("no private key such as jail tool key new makes")
 
 // ErrStatement is wrapped by errors about the content of a statement, not its signatures.
 var ErrStatement = errors.New("bad statement")
 
-// A Statement says which manifest is a bundle's of that version. The manifest in turn pins every
-// file.
+// A Statement names the digest of the manifest of one version of a bundle. The manifest pins the
+// files.
 type Statement struct {
 	Name, Version string
 	Manifest      string // digest
 	// of the manifest, in bytes
 	Size   int64
 	Signed time.Time
-	// Not installed from then on; what is installed stays.
+	// It cannot be installed after that time; an installed bundle stays.
 	Expires time.Time
 }
 
-// NewStatement makes the statement about a manifest.
+// NewStatement returns the statement about a manifest.
 func NewStatement(name, version string, manifest []byte, signed, expires time.Time) Statement {
 	return Statement{Name: name, Version: version,
 		Manifest: fmt.Sprintf("%s%x", digestPrefix, sha256.Sum256(manifest)),
@@ -61,15 +61,14 @@ func parseStatement(text string) (s Statement, err error) {
 	if err := CheckDigest(s.Manifest); err != nil {
 		return s, fmt.Errorf("%w: manifest: %w", ErrStatement, err)
 	}
-	// Whatever could be spelled otherwise.
+	// This refuses any other spelling of the same values.
 	if s.text() != text {
 		return s, fmt.Errorf("%w: it is not spelled as jail would", ErrStatement)
 	}
 	return s, nil
 }
 
-// ReadStatement reads a statement without asking who signed it: what it says is to be shown, not
-// believed.
+// ReadStatement reads a statement without verifying the signatures, for display only.
 func ReadStatement(signed string) (Statement, error) {
 	i := strings.LastIndex(signed, "\n\n")
 	if i < 0 || len(signed) > maxText {
@@ -79,19 +78,18 @@ func ReadStatement(signed string) (Statement, error) {
 	return parseStatement(signed[:i+1])
 }
 
-// Sign signs the statement and adds the signature to those that are there already, if they are on
-// the same statement.
+// Sign returns the signed statement. It keeps the signatures in already if they are on the same
+// statement.
 func (s Statement) Sign(key, already string) (string, error) {
 	n := &note.Note{Text: s.text()}
 	if old, err := ReadStatement(already); already != "" && err == nil && old == s {
-		// The signatures that are kept are not verified here; each user of the statement verifies
-		// it.
+		// The old signatures are not verified here; each user of the statement verifies them.
 		n.UnverifiedSigs, _ = claimed(already)
 	}
 	return addSignature(n, key)
 }
 
-// addSignature returns a note with one more signature, of a private key.
+// addSignature returns a note with the signature of a private key added.
 func addSignature(n *note.Note, key string) (string, error) {
 	signer, err := note.NewSigner(strings.TrimSpace(key))
 	if err != nil {
@@ -101,7 +99,8 @@ func addSignature(n *note.Note, key string) (string, error) {
 	return string(text), err
 }
 
-// NewKey makes a key pair of that name: PRIVATE+KEY+… and a verifier key.
+// NewKey makes an Ed25519 key pair with a name. It returns a signer key ("PRIVATE+KEY+…") and a
+// verifier key.
 func NewKey(name string) (private, public string, err error) {
 	if err := checkPublisher(name); err != nil {
 		return "", "", err
@@ -109,7 +108,7 @@ func NewKey(name string) (private, public string, err error) {
 	return note.GenerateKey(rand.Reader, name)
 }
 
-// SignRing adds a root's signature to the text of a ring.
+// SignRing adds the signature of a root's private key to the text of a ring.
 func SignRing(text, key string) (string, error) {
 	if _, err := ParseRing(text); err != nil {
 		return "", err
@@ -125,11 +124,11 @@ func SignRing(text, key string) (string, error) {
 	return addSignature(n, key)
 }
 
-// Rings are those that are in use, by publisher.
+// Rings are the rings in use, by publisher.
 type Rings map[string]Ring
 
-// Verify returns a signed statement and the ring of its publisher, enough of whose keys have signed
-// it. It does not check whether the statement has expired; an installer does.
+// Verify returns the statement and the ring whose keys signed it, at least Threshold of them. It
+// fails for a revoked manifest, but does not check whether the statement has expired.
 func (rs Rings) Verify(signed string) (Statement, Ring, error) {
 	s, err := ReadStatement(signed)
 	if err != nil {
@@ -152,7 +151,7 @@ func (rs Rings) Verify(signed string) (Statement, Ring, error) {
 	return Statement{}, Ring{}, why
 }
 
-// claimed returns the signatures of a note, of which it verifies none.
+// claimed returns the signatures of a note, unverified.
 func claimed(text string) ([]note.Signature, error) {
 	_, err := note.Open([]byte(text), note.VerifierList())
 	if unknown, ok := errors.AsType[*note.UnverifiedNoteError](err); ok {
@@ -161,7 +160,7 @@ func claimed(text string) ([]note.Signature, error) {
 	return nil, err
 }
 
-// namesIn says who claims to have signed.
+// namesIn returns a phrase with the keys that claim to have signed.
 func namesIn(signed string) string {
 	sigs, err := claimed(signed)
 	if err != nil || len(sigs) == 0 {
@@ -179,7 +178,7 @@ func revokedSigner(signed string, ring Ring) bool {
 		func(id string) bool { return strings.Contains(namesIn(signed), id) })
 }
 
-// Fresh returns an error that wraps ErrExpired where the statement's time is past.
+// Fresh returns an error that wraps ErrExpired if the statement has expired.
 func (s Statement) Fresh(now time.Time) error {
 	if !now.Before(s.Expires) {
 		return fmt.Errorf("bundle %s %s: its signature is %w since %s", s.Name, s.Version,

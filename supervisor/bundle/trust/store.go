@@ -17,9 +17,8 @@ import (
 
 const ringSuffix = ".ring"
 
-// Load reads the rings that an operator added, and the one that jail ships. Where owned is set, a
-// file that another than root could have written is an error. A directory that does not exist holds
-// none.
+// Load reads the rings in dir and the official one that jail ships. If owned is set, a file that
+// others than root may write is an error. If dir does not exist, only the shipped ring is returned.
 func Load(dir string, owned bool) (Rings, error) {
 	shipped, err := shipped()
 	if err != nil {
@@ -33,7 +32,7 @@ func Load(dir string, owned bool) (Rings, error) {
 	for _, e := range entries {
 		publisher, ok := strings.CutSuffix(e.Name(), ringSuffix)
 		if !ok || e.Name()[0] == '.' {
-			// One that was being written.
+			// A ring that is being written is skipped.
 			continue
 		}
 		text, err := readFile(filepath.Join(dir, e.Name()), owned)
@@ -47,7 +46,7 @@ func Load(dir string, owned bool) (Rings, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, e.Name()), err)
 		}
-		// An update of jail may bring a newer one than was pulled.
+		// An update of jail may ship a newer ring than the saved one.
 		if publisher != Official || ring.Version >= shipped.Version {
 			rings[publisher] = ring
 		}
@@ -74,9 +73,9 @@ func readFile(path string, owned bool) (string, error) {
 	return string(text), err
 }
 
-// Admit decides whether a ring may be added to those in use, or take the place of the one that its
-// publisher has. explicit is an operator's word that a ring is that publisher's: without it only a
-// newer ring that the roots of the old one signed is taken.
+// Admit returns an error unless a ring may be added or may replace its publisher's. A replacement
+// needs a higher version and enough signatures of both rings' roots. A first ring needs explicit,
+// by which an operator vouches for it.
 func (rs Rings) Admit(next Ring, explicit bool, now time.Time) error {
 	old, known := rs[next.Publisher]
 	switch {
@@ -110,7 +109,7 @@ func (rs Rings) Admit(next Ring, explicit bool, now time.Time) error {
 	return nil
 }
 
-// Save writes a ring that was admitted.
+// Save writes a ring that Admit accepted.
 func Save(dir string, r Ring) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -119,7 +118,7 @@ func Save(dir string, r Ring) error {
 		atomicfile.Durable)
 }
 
-// Remove takes a publisher's ring away, and so the trust in all of its bundles.
+// Remove removes a publisher's ring, and so the trust in all of its bundles.
 func Remove(dir, publisher string) error {
 	if err := checkPublisher(publisher); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package cli holds what every command of jail gets: its streams, its environment, and the way to
-// a daemon.
+// Package cli has the environment of jail's commands: streams, variables, and the connection to a
+// daemon.
 package cli
 
 import (
@@ -16,19 +16,19 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Env is what a command gets from the process that it runs in. Tests give their own.
+// Env is what a command uses of its process. Tests replace it.
 type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// Environ holds the environment variables, each as NAME=VALUE.
 	Environ []string
-	// Exe is the path of this program, beside which jaild and the other programs are.
+	// Exe is the path of this program. jaild and the other programs are in its directory.
 	Exe string
-	// Config says where the daemon, the policies, the log and the bundles are.
+	// Config has the locations of the daemon, the policies, the log and the bundles.
 	Config config.Config
 }
 
-// Getenv returns the value of an environment variable, "" where it is not set. The last one counts.
+// Getenv returns the last value of an environment variable, or "" if it is not set.
 func (env *Env) Getenv(name string) string {
 	for i := len(env.Environ) - 1; i >= 0; i-- {
 		if value, ok := strings.CutPrefix(env.Environ[i], name+"="); ok {
@@ -38,8 +38,7 @@ func (env *Env) Getenv(name string) string {
 	return ""
 }
 
-// Exit writes what err says to standard error and returns the exit code. No other function makes
-// exit codes of errors.
+// Exit prints err to standard error and returns the exit code. All exit codes come from here.
 func (env *Env) Exit(err error) int {
 	var known *problem.Error
 	var c exit.Code
@@ -60,8 +59,8 @@ func (env *Env) Complain(e *problem.Error) {
 	output.Say(env.Stderr, "hint", e.Hint)
 }
 
-// Print writes the result of a command to standard output. The buffer that write gets keeps the
-// first error of the stream, so that write looks at none: Print returns it.
+// Print writes a command's result to standard output. write need not check errors: the buffer keeps
+// the first one, which Print returns.
 func (env *Env) Print(write func(w io.Writer)) error {
 	return env.Stream(func(w io.Writer) error {
 		write(w)
@@ -69,7 +68,7 @@ func (env *Env) Print(write func(w io.Writer)) error {
 	})
 }
 
-// Stream is Print of a result that is long, or whose parts can fail: it ends with the error of write.
+// Stream is Print for a long result or one that can fail: it also returns the error of write.
 func (env *Env) Stream(write func(w io.Writer) error) error {
 	out := bufio.NewWriter(output.Named(env.Stdout, "standard output"))
 	if err := write(out); err != nil {
@@ -78,22 +77,22 @@ func (env *Env) Stream(write func(w io.Writer) error) error {
 	return out.Flush()
 }
 
-// StreamAtOnce is Stream without a buffer, for output that somebody follows.
+// StreamAtOnce is Stream without a buffer, for output that is followed live.
 func (env *Env) StreamAtOnce(write func(w io.Writer) error) error {
 	return write(output.Named(env.Stdout, "standard output"))
 }
 
-// PrintJSON writes one value, indented, for people and programs alike.
+// PrintJSON writes a value as indented JSON.
 func (env *Env) PrintJSON(v any) error {
 	return env.Stream(func(w io.Writer) error { return output.WriteJSON(w, v, "  ") })
 }
 
-// PrintLine writes one value as JSON on a line of its own.
+// PrintLine writes a value as one line of JSON.
 func (env *Env) PrintLine(v any) error {
 	return env.Stream(func(w io.Writer) error { return output.WriteJSON(w, v, "") })
 }
 
-// Show writes v as JSON where that was asked for, else as text.
+// Show writes v as JSON if asJSON is set, else calls text.
 func (env *Env) Show(asJSON bool, v any, text func(w io.Writer)) error {
 	if asJSON {
 		return env.PrintJSON(v)
@@ -101,8 +100,8 @@ func (env *Env) Show(asJSON bool, v any, text func(w io.Writer)) error {
 	return env.Print(text)
 }
 
-// Confirm asks once whether to do something. The end of the input counts as no. Without a yes it
-// says that nothing was done, which done names, and returns the error to end with.
+// Confirm asks a question once. Without a yes (also at the end of the input) it prints "nothing
+// was" and done, a past participle, and returns an error with exit code 1.
 func (env *Env) Confirm(done, question string, args ...any) error {
 	fmt.Fprintf(env.Stderr, question+" [y,n] ", args...)
 	line, err := bufio.NewReader(env.Stdin).ReadString('\n')
@@ -118,7 +117,7 @@ func (env *Env) Confirm(done, question string, args ...any) error {
 	return exit.No
 }
 
-// Colour reports whether standard output takes colours, and wants them (no-color.org).
+// Colour reports whether standard output is a terminal that may get colours (no-color.org).
 func (env *Env) Colour() bool {
 	return env.Getenv("NO_COLOR") == "" && env.Getenv("TERM") != "dumb" && terminal.Is(env.Stdout)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// WithDaemon calls f with a client of the daemon that answers on the socket. Where none answers, it
-// starts a private daemon, which ends before WithDaemon returns.
+// WithDaemon calls f with a client of the daemon on the socket. If none answers, it starts a
+// private daemon, which ends before WithDaemon returns.
 func (env *Env) WithDaemon(ctx context.Context, f func(c *api.Client) error) error {
 	return env.connect(ctx, client.Options{}, f)
 }
@@ -26,14 +26,14 @@ func (env *Env) WithLastingDaemon(ctx context.Context, f func(c *api.Client) err
 	return env.connect(ctx, client.Options{Lasting: true}, f)
 }
 
-// WithSessionDaemon is WithDaemon for an invocation of a session. Where no daemon answers and the
-// session sleeps, it starts a daemon that lasts as long as the session, and that wakes it.
+// WithSessionDaemon is WithDaemon for an invocation of session id. If no daemon answers and the
+// session sleeps, it starts a daemon that wakes the session and lasts as long as it.
 func (env *Env) WithSessionDaemon(ctx context.Context, id string,
 	f func(c *api.Client) error) error {
 	sleeps := false
 	err := env.reach(ctx, client.Options{}, func(c *client.Client) error {
 		if c.Private && id != "" {
-			// Its answer is as good as that of a lasting one.
+			// A private daemon also knows the sleeping sessions.
 			all, err := c.Sessions(ctx)
 			sleeps = err == nil && slices.ContainsFunc(all, func(s message.SessionInfo) bool {
 				return (s.ID == id || s.GlobalID == id) && s.State == message.SessionSleeping
@@ -50,8 +50,8 @@ func (env *Env) WithSessionDaemon(ctx context.Context, id string,
 	return err
 }
 
-// FindLog sets the directory of the log to that of the daemon that JAIL_SOCKET names,
-// if that daemon answers. JAIL_STATE says where the log is without asking.
+// FindLog sets the log directory to that of the daemon on JAIL_SOCKET, if that daemon answers. With
+// JAIL_STATE the directory is known already.
 func (env *Env) FindLog(ctx context.Context) {
 	if env.Getenv("JAIL_SOCKET") == "" || env.Getenv("JAIL_STATE") != "" {
 		return

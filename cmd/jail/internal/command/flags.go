@@ -1,5 +1,5 @@
-// Package command has what the declarations of jail's commands share: checks of arguments,
-// groups, and common flags.
+// Package command has the shared parts of jail's commands: argument checks, groups, and common
+// flags.
 package command
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
-// Exclusive refuses a command line with more than one of the flags.
+// Exclusive returns an error if more than one of the flags is given.
 func Exclusive(cmd *cobra.Command, names ...string) error {
 	var given []string
 	for _, name := range names {
@@ -37,7 +37,7 @@ func Exclusive(cmd *cobra.Command, names ...string) error {
 		cmd.Name(), strings.Join(given, " and "))
 }
 
-// wanted says what a flag's value must be, by the flag's type in pflag.
+// wanted describes the values of flags, by the flag's type in pflag.
 var wanted = map[string]string{
 	"int":      "whole number",
 	"uint64":   "whole number of 0 or more",
@@ -45,8 +45,8 @@ var wanted = map[string]string{
 	"bool":     "yes or no: write true or false, or the flag alone for true",
 }
 
-// FlagValue returns an error about the value of a flag in words for users. The library's error
-// names the function that parses the value.
+// FlagValue rewrites pflag's error about a flag's value, which names a Go function, in words for
+// users. Other errors are returned unchanged.
 func FlagValue(err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
@@ -62,7 +62,7 @@ func FlagValue(err error) error {
 	return fmt.Errorf("--%s: %q is no %s", bad.GetFlag().Name, bad.GetValue(), want)
 }
 
-// JSON adds the flag --json, which every command that prints has.
+// JSON adds the flag --json. prints is its help text.
 func JSON(cmd *cobra.Command, set *bool, prints string) {
 	cmd.Flags().BoolVar(set, "json", false, prints)
 }
@@ -70,8 +70,8 @@ func JSON(cmd *cobra.Command, set *bool, prints string) {
 // mayBeEmpty are the flags whose empty value means something: a text, or the current directory.
 var mayBeEmpty = []string{"command", "sh", "words", "about", "say", "workspace"}
 
-// NoEmptyFlag refuses a flag with an empty value, as of a shell variable that is not set. It would
-// count as a flag that was not given, and what it narrows or checks would not be done.
+// NoEmptyFlag refuses a text flag with an empty value, as from an unset shell variable. It would
+// count as missing, and skip a restriction or check.
 func NoEmptyFlag(cmd *cobra.Command, _ []string) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if err == nil && f.Value.Type() == "string" && f.Value.String() == "" &&
@@ -82,11 +82,11 @@ func NoEmptyFlag(cmd *cobra.Command, _ []string) (err error) {
 	return err
 }
 
-// maxName bounds the bytes of a name.
+// maxName bounds names, in bytes.
 const maxName = 200
 
-// CheckID refuses text that is no id of a run or of what a run leaves, and no USER/NAME. The daemon
-// would look for it below a path of its API.
+// CheckID returns an error unless text is an id of a run or shadow, or USER/NAME. The daemon uses
+// it as part of a URL path.
 func CheckID(cmd *cobra.Command, text string) error {
 	err := id.Check(text)
 	if who, name, ok := strings.Cut(text, "/"); ok {
@@ -100,7 +100,7 @@ func CheckID(cmd *cobra.Command, text string) error {
 	return nil
 }
 
-// checkName refuses text that names nothing: each kind of names has a narrower form, which is checked
+// checkName refuses text that cannot be any name. Each kind of name has its own stricter check
 // elsewhere.
 func checkName(what, text string) error {
 	switch {
@@ -114,11 +114,11 @@ func checkName(what, text string) error {
 	return nil
 }
 
-// named are the arguments of Exactly and AtLeast that are names.
+// named are the argument names of Exactly and AtLeast that checkName checks.
 var named = []string{"NAME", "BUNDLE", "PUBLISHER"}
 
-// Exactly returns a check that there is one argument for each name, and that none is empty. An argument
-// ID is the id of a run, or of what a run leaves.
+// Exactly returns a check that there is one non-empty argument for each name. An argument named ID
+// must be an id, as in CheckID.
 func Exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < len(names) {
@@ -155,7 +155,7 @@ func AtMost(most int) cobra.PositionalArgs {
 	}
 }
 
-// IDs returns a check that each argument is an ID, too.
+// IDs returns check, extended by a check that each argument is an ID.
 func IDs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		err := check(cmd, args)
@@ -166,7 +166,7 @@ func IDs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// AtLeast is Exactly, but more arguments may follow, none of which is empty.
+// AtLeast returns Exactly's check, but more non-empty arguments may follow.
 func AtLeast(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := Exactly(names...)(cmd, args[:min(len(args), len(names))]); err != nil {
@@ -180,8 +180,8 @@ func AtLeast(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// Removed returns a command for one that the previous release had. It fails and names the
-// replacement. It goes with the next release.
+// Removed returns a hidden command that fails and names the replacement of one that this release
+// removed. Delete it in the next release.
 func Removed(name, replacement string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,
@@ -193,7 +193,8 @@ func Removed(name, replacement string) *cobra.Command {
 	}
 }
 
-// NoSuch refuses arguments, as names of commands that do not exist, and suggests names like them.
+// NoSuch returns an error for any argument, as a command that does not exist, and suggests similar
+// ones.
 func NoSuch(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -214,7 +215,7 @@ func Group(name, short string, subs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// missing refuses a group without a command, and lists its commands.
+// missing returns the error for a group without a command, which lists the commands.
 func missing(cmd *cobra.Command, _ []string) error {
 	var names []string
 	for _, sub := range cmd.Commands() {
@@ -226,8 +227,8 @@ func missing(cmd *cobra.Command, _ []string) error {
 		cmd.CommandPath(), strings.Join(names, " or "))
 }
 
-// Answer makes cmd ask a daemon, and print the answer: by write, or with --json as JSON. prints says
-// what --json prints. with calls a function with a client of the daemon.
+// Answer makes cmd print a daemon's answer: with write, or with --json as JSON. with connects and
+// calls its function with a client. prints is the help text of --json.
 func Answer[C, T any](env *cli.Env, cmd *cobra.Command, prints string,
 	with func(context.Context, func(C) error) error,
 	ask func(ctx context.Context, c C, args []string) (T, error),
@@ -246,8 +247,8 @@ func Answer[C, T any](env *cli.Env, cmd *cobra.Command, prints string,
 	return cmd
 }
 
-// Print makes cmd print what find returns: by write, or with --json as JSON. prints says what --json
-// prints.
+// Print makes cmd print the result of find: with write, or with --json as JSON. prints is the help
+// text of --json.
 func Print[T any](env *cli.Env, cmd *cobra.Command, prints string,
 	find func(cmd *cobra.Command, args []string) (T, error),
 	write func(w io.Writer, found T)) *cobra.Command {
@@ -257,8 +258,7 @@ func Print[T any](env *cli.Env, cmd *cobra.Command, prints string,
 	}, write)
 }
 
-// Judge is Print of an answer to a question: after a no, for which find returns false, the exit code
-// is 1.
+// Judge is Print for a check: the exit code is 1 if find returns false.
 func Judge[T any](env *cli.Env, cmd *cobra.Command, prints string,
 	find func(cmd *cobra.Command, args []string) (found T, yes bool, err error),
 	write func(w io.Writer, found T)) *cobra.Command {
@@ -277,14 +277,15 @@ func Judge[T any](env *cli.Env, cmd *cobra.Command, prints string,
 	return cmd
 }
 
-// Show is Answer of jaild.
+// Show is Answer with a client of jaild.
 func Show[T any](env *cli.Env, cmd *cobra.Command, prints string,
 	ask func(ctx context.Context, c *api.Client, args []string) (T, error),
 	write func(w io.Writer, answer T)) *cobra.Command {
 	return Answer(env, cmd, prints, env.WithDaemon, ask, write)
 }
 
-// List makes cmd print what list returns: a row each below the heads, or with --json as JSON.
+// List makes cmd print the items that list returns: a row each below the heads, or with --json as
+// JSON.
 func List[T any](env *cli.Env, cmd *cobra.Command,
 	list func(*api.Client, context.Context) ([]T, error), heads []string,
 	row func(T) []string) *cobra.Command {

@@ -24,8 +24,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// Profiles returns the names of the profiles of the host. It returns none if they cannot be read, as
-// the other functions here do: completion has no place for an error.
+// Profiles returns the names of the host's profiles, each with its description after a tab. Like
+// all functions here it returns none on an error, which completion cannot show.
 func Profiles(env *cli.Env) []string {
 	set, err := profiles.Load(env.Config.Profiles)
 	if err != nil {
@@ -40,7 +40,7 @@ func Profiles(env *cli.Env) []string {
 	return names
 }
 
-// Tools are the commands of the bundles.
+// Tools returns the commands of the bundles, with descriptions.
 func Tools(env *cli.Env) (names []string) {
 	for _, b := range bundles(env) {
 		for _, c := range b.Commands() {
@@ -50,7 +50,7 @@ func Tools(env *cli.Env) (names []string) {
 	return names
 }
 
-// Bundles are the bundles that are installed.
+// Bundles returns the installed bundles, with descriptions.
 func Bundles(env *cli.Env) (names []string) {
 	for _, b := range bundles(env) {
 		names = append(names, b.Name+"\t"+b.About)
@@ -66,7 +66,7 @@ func bundles(env *cli.Env) []*bundle.Bundle {
 	return set.List()
 }
 
-// Tool completes the name of a tool. What follows it are its own arguments: files, mostly.
+// Tool completes the name of a tool. Its arguments are completed as files.
 func Tool(env *cli.Env) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -76,8 +76,8 @@ func Tool(env *cli.Env) cobra.CompletionFunc {
 	}
 }
 
-// All gives every command the completion of what its flags and its first argument name, so
-// that a new command has it by the names of these alone.
+// All adds completion to all commands, by the names of their flags and first arguments, so that new
+// commands get it too.
 func All(env *cli.Env, cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		All(env, sub)
@@ -102,7 +102,7 @@ func All(env *cli.Env, cmd *cobra.Command) {
 			// The value follows without a space.
 			directive |= cobra.ShellCompDirectiveNoSpace
 		}
-		// The only error is that the command completes the flag already.
+		// The only error means that the command completes the flag itself.
 		_ = cmd.RegisterFlagCompletionFunc(name, func(cmd *cobra.Command, _ []string,
 			_ string) ([]string, cobra.ShellCompDirective) {
 			return values(cmd.Context(), env), directive
@@ -110,14 +110,14 @@ func All(env *cli.Env, cmd *cobra.Command) {
 	}
 	for _, name := range []string{"workspace", "cwd", "log"} {
 		if cmd.Flags().Lookup(name) != nil {
-			// The error says only that the command has no such flag, which it has.
+			// The only error would mean that the flag is missing.
 			_ = cmd.MarkFlagDirname(name)
 		}
 	}
 }
 
-// idsOf returns what the first argument of a command that takes an ID names; nil for other
-// commands.
+// idsOf returns the function that lists the ids for a command's first argument; nil if that is no
+// ID.
 func idsOf(cmd *cobra.Command) func(context.Context, *cli.Env) []string {
 	if !slices.ContainsFunc(strings.Fields(cmd.Use), func(word string) bool {
 		return word == "ID" || word == "ID..." || word == "[ID" || word == "[ID]"
@@ -141,7 +141,7 @@ func idsOf(cmd *cobra.Command) func(context.Context, *cli.Env) []string {
 	return runIDs
 }
 
-// limitKeys are the beginnings of --limit KEY=VALUE.
+// limitKeys returns the prefixes KEY= for --limit.
 func limitKeys() (keys []string) {
 	for _, name := range policy.LimitNames() {
 		keys = append(keys, name+"=")
@@ -156,9 +156,8 @@ func typeNames() (names []string) {
 	return names
 }
 
-// The ids of runs, sessions and shadows come from a daemon that answers. Completion starts none:
-// that would be slow, and on record. Without one they are the names in the state directory, where
-// it may be read.
+// The ids come from a running daemon. Completion starts none, which would be slow and recorded.
+// Without one they are names in the state directory, if it is readable.
 
 func runIDs(ctx context.Context, env *cli.Env) []string {
 	return ids(ctx, env, "runs", (*api.Client).Runs, func(r message.RunInfo) string {
@@ -204,7 +203,7 @@ func grantIDs(ctx context.Context, env *cli.Env) []string {
 	})
 }
 
-// described is an id with what a shell shows beside it.
+// described returns an id and its description, separated by a tab.
 func described(id, what, dir string) string {
 	return id + "\t" + output.Printable(what) + " " + workspace.Name(dir).String()
 }
@@ -225,7 +224,7 @@ func ids[T any](ctx context.Context, env *cli.Env, store string,
 	}
 	entries, err := os.ReadDir(filepath.Join(env.Config.StateDir, store))
 	if err != nil {
-		// Completion has no place for errors.
+		// Completion cannot show errors.
 		return nil
 	}
 	for _, e := range entries {

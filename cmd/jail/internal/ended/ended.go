@@ -1,5 +1,5 @@
-// Package ended is what the front of jail and the whole program share about the end of a run. It
-// imports little, so that the front starts fast.
+// Package ended has what jail's small front program and the whole program share about the end of a
+// run. It imports little, so that the front starts fast.
 package ended
 
 import (
@@ -10,33 +10,33 @@ import (
 	"syscall"
 )
 
-// Flag is the only argument with which the front starts the whole program to say how a run ended.
-// An Outcome as JSON follows on descriptor FD.
+// Flag is the only argument with which the front starts the whole program to print the end of a
+// run. The program reads an Outcome as JSON from descriptor FD.
 const (
 	Flag = "--ended"
 	FD   = 3
 )
 
-// Whole is the name of the whole program. It lies beside the front, or in libexec/jail of the
-// front's installation.
+// Whole is the name of the whole program. It is in the front's directory, or in libexec/jail of its
+// installation.
 const Whole = "jail-full"
 
-// ExitSignal plus the number of the signal that ended the run is its exit code.
+// ExitSignal plus a signal's number is the exit code of a run that the signal ended.
 const ExitSignal = 128
 
-// Signals are the signals that end a run, with their names. SIGTSTP, SIGCONT and SIGPIPE act on the
-// process as on any other: while it is stopped, the run goes on until its output fills the buffers.
+// Signals are the signals that end a run, with their names. SIGTSTP, SIGCONT and SIGPIPE keep their
+// default action: while jail is stopped, the run goes on until its output fills the buffers.
 var Signals = map[syscall.Signal]string{syscall.SIGINT: "SIGINT", syscall.SIGTERM: "SIGTERM",
 	syscall.SIGHUP: "SIGHUP", syscall.SIGQUIT: "SIGQUIT"}
 
-// Forward calls kill with the first signal that this process gets. It calls cancel, which closes the
-// connection of the run and so ends the run, if kill fails, and at a second signal. stop ends that
-// and returns the signal, 0 where there was none. kill may still be under way then: nobody waits for
-// the answer of a daemon that hangs.
+// Forward calls kill with the first signal that this process gets. If kill fails, or at a second
+// signal, it calls cancel, which closes the connection and so ends the run. stop ends the
+// forwarding and returns the first signal, or 0. It does not wait for kill, since the daemon may
+// hang.
 func Forward(kill func(syscall.Signal) error, cancel func()) (stop func() syscall.Signal) {
 	signals := make(chan os.Signal, 2)
 	for s := range Signals {
-		// nohup, and shells for jobs in the background, mean it.
+		// nohup, and shells for background jobs, ignore signals on purpose.
 		if !signal.Ignored(s) {
 			signal.Notify(signals, s)
 		}
@@ -70,7 +70,8 @@ func Forward(kill func(syscall.Signal) error, cancel func()) (stop func() syscal
 	}
 }
 
-// NoProc is what jail says where the kernel cannot tell it its own path, and NoProcHint what to do.
+// NoProc is the error of jail without /proc, in which it finds its own path, and NoProcHint the
+// hint.
 const (
 	NoProc     = "layer proc cannot be set up here: %v"
 	NoProcHint = "mount -t proc proc /proc: jail finds its own programs by it"
@@ -78,7 +79,7 @@ const (
 	NoProcExit = 126
 )
 
-// An Outcome is how a run ended that the front started: a result of the daemon, or a failure.
+// An Outcome is the end of a run that the front started: a result of the daemon, or a failure.
 type Outcome[R any] struct {
 	Result  R        `json:"result"`
 	Failure *Failure `json:"failure,omitempty"`
@@ -87,16 +88,16 @@ type Outcome[R any] struct {
 	Explain string `json:"explain,omitempty"`
 }
 
-// A Failure is an error of jail's own for which there is no result.
+// A Failure is an error of jail itself, without a result.
 type Failure struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"`
 }
 
-// Changes returns the line about a shadow whose run changed files, or that is kept without a
-// change; "" where there is nothing to say. workspace is the result's. failed says that the run has
-// an error of jail's own.
+// Changes returns the line about the files that a run changed, or about a kept shadow without
+// changes; "" if there is neither. workspace is the result's field. failed is set if the run has an
+// error of jail itself.
 func Changes(id, workspace string, added, modified, deleted int64, failed bool) string {
 	if n := added + modified + deleted; added != 0 || modified != 0 || deleted != 0 {
 		next := workspace

@@ -1,5 +1,5 @@
-// Package execute runs a tool by the daemon, connects its streams to those of this command, and
-// says how the tool ended.
+// Package execute runs a tool in the daemon, connects its streams to this command's, and prints how
+// it ended.
 package execute
 
 import (
@@ -28,17 +28,17 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Options say where a tool runs and how its output and its result are shown.
+// Options tell where a tool runs and how its output and result are shown.
 type Options struct {
-	// json prints one result object, with the output inside, in place of the streams.
+	// JSON prints one result object, with the output in it, instead of the streams.
 	JSON bool
-	// Quiet leaves out what is said of the run besides errors.
+	// Quiet omits everything about the run except errors.
 	Quiet bool
-	// Verbose lists the refused calls that programs try and continue without.
+	// Verbose lists the refused system calls that programs try and continue without.
 	Verbose bool
-	// Raw passes the tool's control sequences to the caller's terminal as they are.
+	// Raw passes the tool's control sequences to the terminal unchanged.
 	Raw bool
-	// Terminal gives the tool a terminal of the jail's own.
+	// Terminal gives the tool a terminal in the jail.
 	Terminal bool
 	// Session is the ID of the session that the tool runs in; "" for a jail of its own.
 	Session string
@@ -65,8 +65,8 @@ func (o *Options) AddTerminal(cmd *cobra.Command) {
 		"give a program of the host a terminal of the jail's own")
 }
 
-// Run runs the tool, connects its streams to those of this command, and says how the tool
-// ended. It returns the tool's exit code as an error.
+// Run runs the tool with this command's streams and prints how it ended. It returns the tool's exit
+// code as an error, or nil for 0.
 func Run(ctx context.Context, env *cli.Env, req message.Request, o Options) (err error) {
 	var sizes <-chan runners.Terminal
 	restore := func() error { return nil }
@@ -84,7 +84,7 @@ func Run(ctx context.Context, env *cli.Env, req message.Request, o Options) (err
 		res, err = stream(ctx, env, c, req, o, sizes)
 		return err
 	})
-	// The terminal is the caller's again before anything is said of the result.
+	// Restore the terminal before anything is printed about the result.
 	err = errors.Join(err, restore())
 	if err != nil {
 		return NoResult(env, err, req, o)
@@ -92,7 +92,7 @@ func Run(ctx context.Context, env *cli.Env, req message.Request, o Options) (err
 	return Ended(env, res, o)
 }
 
-// openTerminal takes the caller's terminal for the tool: each byte that is typed goes to the tool.
+// openTerminal puts the caller's terminal into raw mode for the tool.
 func openTerminal(env *cli.Env, o Options) (*terminal.Raw, error) {
 	if o.JSON {
 		return nil, exit.Usage("", "-t and --json contradict each other")
@@ -105,13 +105,13 @@ func openTerminal(env *cli.Env, o Options) (*terminal.Raw, error) {
 	return terminal.OpenRaw(in)
 }
 
-// stream carries the tool's streams. With JSON, what the tool writes becomes a part of the result.
+// stream runs the tool and passes its streams. With JSON its output is put into the result.
 func stream(ctx context.Context, env *cli.Env, c *api.Client, req message.Request, o Options,
 	sizes <-chan runners.Terminal) (message.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := ended.Forward(func(s syscall.Signal) error { return c.Kill(ctx, req.ID, int(s)) }, cancel)
-	// A tool with a terminal of its own writes to the caller's as it is.
+	// A tool with a terminal in the jail may write anything to the caller's.
 	out, errOut := Screens(env, o.Raw || req.Terminal != nil)
 	var outText, errText bytes.Buffer
 	if o.JSON {
@@ -128,7 +128,7 @@ func stream(ctx context.Context, env *cli.Env, c *api.Client, req message.Reques
 	return res, err
 }
 
-// start runs a tool in a jail of its own, or in a session where session is not "".
+// start runs a tool in a jail of its own, or in a session if session is not "".
 func start(ctx context.Context, env *cli.Env, c *api.Client, session string, req message.Request,
 	out, errOut io.Writer, sizes <-chan runners.Terminal) (message.Result, error) {
 	in := env.Stdin
@@ -141,8 +141,8 @@ func start(ctx context.Context, env *cli.Env, c *api.Client, session string, req
 	return c.Exec(ctx, session, req.Exec(), in, out, errOut, sizes)
 }
 
-// NoResult makes a result where there is none, since the request was refused before it was sent or
-// nobody answered: a caller that asked for JSON gets one object in any case.
+// NoResult returns err for a run without a result, because the request was refused early or the
+// daemon failed. With JSON it also prints a result object, so that callers always get one.
 func NoResult(env *cli.Env, err error, req message.Request, o Options) error {
 	if !o.JSON {
 		return err
@@ -152,7 +152,7 @@ func NoResult(env *cli.Env, err error, req message.Request, o Options) error {
 		Denied: []runners.Denial{}, Error: e}))
 }
 
-// Ended says how a run ended, and returns its exit code as an error.
+// Ended prints how a run ended, and returns its exit code as an error, or nil for 0.
 func Ended(env *cli.Env, res message.Result, o Options) error {
 	if o.JSON {
 		if err := env.PrintLine(res); err != nil {
@@ -174,8 +174,9 @@ func Ended(env *cli.Env, res message.Result, o Options) error {
 	return exit.Code(res.ExitCode)
 }
 
-// Screens are where the output of a tool goes. A terminal takes only harmless sequences, unless
-// raw is set. Both are one writer if both streams of this command are one file.
+// Screens returns the writers for the output of a tool. On a terminal, control sequences that do
+// more than show text are removed unless raw is set. Both are the same writer if stdout and stderr
+// are one file.
 func Screens(env *cli.Env, raw bool) (out, errOut io.Writer) {
 	screen := func(w io.Writer, name string) io.Writer {
 		if raw || !terminal.Is(w) {
@@ -185,13 +186,13 @@ func Screens(env *cli.Env, raw bool) (out, errOut io.Writer) {
 	}
 	out = screen(env.Stdout, "standard output")
 	if sameFile(env.Stdout, env.Stderr) {
-		// One writer for both: the tool gets one pipe, and the order of its output stays.
+		// With one writer the tool gets one pipe, which keeps the order of its output.
 		return out, out
 	}
 	return out, screen(env.Stderr, "standard error")
 }
 
-// sameFile reports whether two streams are one pipe, file or terminal, as after 2>&1.
+// sameFile reports whether two streams are the same pipe, file or terminal, as after 2>&1.
 func sameFile(a, b io.Writer) bool {
 	var infos [2]os.FileInfo
 	for i, w := range []io.Writer{a, b} {
@@ -210,13 +211,13 @@ func sameFile(a, b io.Writer) bool {
 // maxDenials is how many refusals are printed one by one.
 const maxDenials = 10
 
-// Tell says on standard error what a person wants to know of a run besides its output.
-// verbose adds the calls that programs try and do without, in one line.
+// Tell prints the warnings, refusals, limit, trap and changes of a run to standard error. verbose
+// adds the refused calls that programs do without, in one line.
 func Tell(env *cli.Env, res message.Result, verbose bool) {
 	for _, w := range res.Warnings {
 		output.Say(env.Stderr, "warning", w)
 	}
-	// Else the error says it.
+	// Otherwise the error names the refusal.
 	if res.Error == nil || res.Error.Code != problem.Refused {
 		tellDenied(env, res)
 		if verbose {
@@ -225,7 +226,7 @@ func Tell(env *cli.Env, res message.Result, verbose bool) {
 	}
 	if l := res.Limit; l != nil {
 		text := fmt.Sprintf("%s: %s reached", l.Name, output.Quantity(l.Name, l.Limit))
-		// A module's, which was refused it.
+		// A module's memory limit refuses the allocation, so the peak is below it.
 		if l.Name == "memory" && l.Peak < l.Limit {
 			text = fmt.Sprintf("%s: more than %s was asked for", l.Name,
 				output.Quantity(l.Name, l.Limit))
@@ -247,8 +248,8 @@ func Tell(env *cli.Env, res message.Result, verbose bool) {
 		res.Error != nil))
 }
 
-// nextAfter returns the command that says more of a limit that a failed tool met, or of what it was
-// refused; "" where none does. explain holds the flags of that command for the policy of the run.
+// nextAfter returns the command that explains the limit or the refusal that a failed tool met, or
+// "". explain has the flags of that command for the policy of the run.
 func nextAfter(res message.Result, explain string) string {
 	ask := ""
 	if l := res.Limit; l != nil && slices.Contains(policy.LimitNames(), l.Name) {
@@ -283,7 +284,7 @@ func tellDenied(env *cli.Env, res message.Result) {
 	}
 }
 
-// tellProbes says in one line which calls were refused that programs try and do without.
+// tellProbes prints in one line the refused calls that programs try and do without.
 func tellProbes(env *cli.Env, res message.Result) {
 	var all []string
 	for _, d := range res.Denied {

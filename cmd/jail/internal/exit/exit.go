@@ -1,5 +1,5 @@
-// Package exit makes the errors with which commands end. Each has a message, a hint, and a code
-// that decides the exit code.
+// Package exit makes the errors that end commands, with a message, a hint, and a code that
+// determines the exit code.
 package exit
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Cause is problem.Cause.
+// Cause calls problem.Cause.
 func Cause(err error) error { return problem.Cause(err) }
 
 // A Code is an error that ends the program with an exit code and prints nothing: the exit code of a
@@ -24,7 +24,7 @@ func (c Code) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 // No is the exit code of a check that failed.
 const No Code = 1
 
-// Describe returns err as a problem.Error. Errors of files get the codes not_found, usage and
+// Describe returns err as a problem.Error. Errors about files get the code not_found, usage or
 // refused.
 func Describe(err error) *problem.Error {
 	if known, ok := errors.AsType[*problem.Error](err); ok {
@@ -35,7 +35,7 @@ func Describe(err error) *problem.Error {
 	switch {
 	case slices.ContainsFunc([]error{fs.ErrNotExist, syscall.ENOTDIR, syscall.ELOOP,
 		syscall.ENAMETOOLONG}, is):
-		// The caller named the file: it is none of jail's own.
+		// The caller named the file, so the hint about jail's own files is wrong.
 		e.Code, e.Hint = problem.NotFound, ""
 	case is(syscall.EISDIR):
 		e.Code, e.Hint = problem.Usage, "name a file in it"
@@ -47,8 +47,7 @@ func Describe(err error) *problem.Error {
 	return e
 }
 
-// About returns err, described, with a message that begins with what the error is about: a file,
-// for example.
+// About returns err, described, with the formatted text, such as a file's name, before its message.
 func About(err error, format string, args ...any) *problem.Error {
 	e := Describe(err)
 	e.Message = fmt.Sprintf(format, args...) + ": " + Cause(err).Error()
@@ -65,7 +64,7 @@ func NotFound(hint, format string, args ...any) error {
 	return &problem.Error{Code: problem.NotFound, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// Failed returns an error with the cause err, for which neither the user nor a policy is to blame.
+// Failed returns an error with the cause err that neither the user nor a policy caused.
 func Failed(err error, hint, format string, args ...any) error {
 	return &problem.Error{Code: problem.Failed, Message: fmt.Sprintf(format, args...), Hint: hint,
 		Err: err}

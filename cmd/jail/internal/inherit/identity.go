@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	// maxConfig bounds a configuration of git that is read here, in bytes.
+	// maxConfig bounds the bytes of a git configuration that is read here.
 	maxConfig = 1 << 20
 	// gitWait bounds how long a run waits for git.
 	gitWait = 10 * time.Second
 )
 
-// gitPrograms are where git is. PATH may name a directory of the workspace, whose programs must
-// never run outside a jail.
+// gitPrograms are the paths of git. PATH is not used: it may name a directory of the workspace,
+// whose programs must never run outside a jail.
 var gitPrograms = []string{"/usr/bin/git", "/usr/local/bin/git", "/run/current-system/sw/bin/git"}
 
-// systemConfig is where git has the configuration of the host.
+// systemConfig is git's configuration for the host.
 var systemConfig = "/etc/gitconfig"
 
-// settings are those of git's configuration that name a person: "user.name" and the like.
+// settings are git's settings that name a person, such as "user.name".
 type settings map[string]string
 
-// identity returns the variables that name the caller to git, those that the environment does not
-// have, as git would find them in dir: git(1), git-config(1).
+// identity returns the variables that name the caller to git and are missing from environ, with the
+// values that git would use in dir: git(1), git-config(1).
 func identity(environ []string, dir string) (all []string) {
 	have := func(name string) (string, bool) {
 		i := slices.IndexFunc(environ, func(v string) bool { return strings.HasPrefix(v, name+"=") })
@@ -65,14 +65,14 @@ func identity(environ []string, dir string) (all []string) {
 	return all
 }
 
-// askGit has git itself find the settings. It returns none without git.
+// askGit asks git for the settings. It returns none if git is missing.
 func askGit(environ []string, dir string) settings {
 	found := settings{}
 	for _, program := range gitPrograms {
 		if _, err := os.Stat(program); err != nil {
 			continue
 		}
-		// Without a match git fails, and has written nothing.
+		// Without a match git fails and writes nothing.
 		for entry := range strings.SplitSeq(outputOf(environ, dir, program, "config", "--null",
 			"--get-regexp", `^(user|author|committer)\.(name|email)$`), "\x00") {
 			name, value, _ := strings.Cut(entry, "\n")
@@ -83,8 +83,8 @@ func askGit(environ []string, dir string) settings {
 	return found
 }
 
-// outputOf returns the standard output of a program. Package os/exec would make the front start
-// slower for all who do not need it.
+// outputOf returns the standard output of a program, or "" if it fails. It avoids os/exec, which
+// makes the front start slower.
 func outputOf(environ []string, dir string, args ...string) string {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -102,7 +102,7 @@ func outputOf(environ []string, dir string, args ...string) string {
 	if err != nil {
 		return ""
 	}
-	// A killed git writes no more, and what it started must not hold up the run either.
+	// The pipe is closed too, since children of a killed git may hold it open.
 	timer := time.AfterFunc(gitWait, func() { p.Kill(); from.Close() })
 	defer timer.Stop()
 	out, err := io.ReadAll(io.LimitReader(from, maxConfig))
@@ -112,8 +112,8 @@ func outputOf(environ []string, dir string, args ...string) string {
 	return string(out)
 }
 
-// readSettings reads the settings without git, whose start would take longer than the rest of a
-// request. ok is false where only git knows: includes, quotes, worktrees, another repository.
+// readSettings reads the settings without git, whose start takes longer than the rest of a request.
+// ok is false for what only git understands: includes, quotes, worktrees, other repositories.
 func readSettings(have func(string) (string, bool), environ []string, dir string) (settings, bool) {
 	if slices.ContainsFunc(environ, func(v string) bool {
 		return strings.HasPrefix(v, "GIT_CONFIG") || strings.HasPrefix(v, "GIT_DIR=") ||
@@ -143,8 +143,8 @@ func readSettings(have func(string) (string, bool), environ []string, dir string
 	return found, ok
 }
 
-// repositoryOf returns the .git of the repository that holds dir, "" for none. ok is false where it
-// is none that git takes without a question: of a worktree, a bare one, or that of somebody else.
+// repositoryOf returns the .git directory of the repository that holds dir, or "". ok is false for
+// one that git treats specially: a worktree, a bare repository, or another user's.
 func repositoryOf(dir string) (repository string, ok bool) {
 	for {
 		at := filepath.Join(dir, ".git")
@@ -163,8 +163,8 @@ func repositoryOf(dir string) (repository string, ok bool) {
 	}
 }
 
-// read takes the settings of one file, which need not be there. It reports whether it understands
-// all of the file.
+// read adds the settings of a file, which may be missing. It reports whether it understood the
+// whole file.
 func (s settings) read(file string) bool {
 	info, err := os.Stat(file)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package inherit returns the variables that a command offers to the run that it asks for. The
-// policy of the run decides which of them the tool gets.
+// Package inherit returns the variables of the caller that a command offers to its run. The run's
+// policy decides which of them the tool gets.
 package inherit
 
 import (
@@ -10,13 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// localTime is the link to the caller's time zone: localtime(5).
+// localTime is the link to the host's time zone: localtime(5).
 const localTime = "/etc/localtime"
 
-// Variables returns the variables of an environment that a policy may pass on. Where the environment
-// has none of them, it adds TZ for the time zone of the host, and the name and mail address by which
-// git knows the caller in dir; that is workspace if dir is not in it. A variable that is not UTF-8 is
-// left out: it cannot be sent as JSON without a change.
+// Variables returns the variables that a policy may pass on: those of environ that are UTF-8, which
+// JSON needs, and, if missing, TZ for the host's time zone and git's name and mail address of the
+// caller in dir. If dir is outside of workspace, workspace is used instead.
 func Variables(environ []string, workspace, dir string) []string {
 	if workspace != "" && !strings.HasPrefix(dir+"/", strings.TrimSuffix(workspace, "/")+"/") {
 		dir = workspace
@@ -38,8 +37,8 @@ func variables(environ []string, localTime string) (all []string) {
 	return all
 }
 
-// zoneOf returns the name of the time zone that link points to. It returns "" for UTC, which a
-// tool has without TZ, and if link is no link to a zone.
+// zoneOf returns the name of the time zone that link points to. It returns "" for UTC, the default
+// without TZ, and if link is no link to a zone.
 func zoneOf(link string) string {
 	target, err := os.Readlink(link)
 	_, name, ok := strings.Cut(target, "/zoneinfo/")
@@ -50,11 +49,11 @@ func zoneOf(link string) string {
 	return name
 }
 
-// nullDevice is the number of /dev/null (major 1, minor 3), by whatever name.
+// nullDevice is the device number of /dev/null (major 1, minor 3).
 const nullDevice = 1<<8 | 3
 
-// NoInput reports whether a standard input is /dev/null, so that the tool gets /dev/null, too, and
-// no pipe: programs such as rg read a pipe where they would search the directory.
+// NoInput reports whether a standard input is /dev/null. The tool then gets /dev/null and no pipe,
+// since programs such as rg would read a pipe instead of the directory.
 func NoInput(in *os.File) bool {
 	info, err := in.Stat()
 	if err != nil || info.Mode()&os.ModeCharDevice == 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 )
 
-// Read returns the private key in file. "" is a missing --key.
+// Read returns the private key in file. If file is "", the error says that --key is missing.
 func Read(file string) (string, error) {
 	if file == "" {
 		return "", exit.Usage("jail tool key new makes one", "--key FILE is missing")

@@ -1,5 +1,5 @@
-// Package output writes text and JSON in which no character, a tool's included, can control a
-// terminal.
+// Package output writes text and JSON with all control characters escaped, so that no text of a
+// tool can control a terminal.
 package output
 
 import (
@@ -24,13 +24,13 @@ import (
 func Say(w io.Writer, kind, text string) {
 	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
 		if line != "" {
-			// There is nobody left to tell that stderr is gone.
+			// An error of stderr cannot be reported.
 			fmt.Fprintf(w, "jail: %s: %s\n", kind, Printable(line))
 		}
 	}
 }
 
-// Once returns name for the first of several rows, "" for the others.
+// Once returns name for row 0, and "" for the others.
 func Once(i int, name string) string {
 	if i == 0 {
 		return name
@@ -41,8 +41,8 @@ func Once(i int, name string) string {
 // PlainPath matches an absolute path that needs no quotes in a shell.
 var PlainPath = regexp.MustCompile(`^/[A-Za-z0-9_@%+=:,./-]*$`)
 
-// Printable returns s as it is where all of it can be printed, and else with escapes that
-// workspace.ParseName takes back. A tab counts as printable.
+// Printable returns s unchanged if all of it is printable, else with escapes that
+// workspace.ParseName decodes. A tab counts as printable.
 func Printable(s string) string {
 	for _, r := range s {
 		if !strconv.IsPrint(r) && r != '\t' || r == '\uFFFD' {
@@ -52,8 +52,8 @@ func Printable(s string) string {
 	return s
 }
 
-// Finding returns a text about a line of a file, with the line below it and a mark at a column, from 1.
-// Without a line it is the text alone. A tab counts as a column, and is shown as one.
+// Finding returns text, then the line of the file that it is about, and a mark below column (from
+// 1). If line is "", it returns only text. A tab counts as one column and is shown as a blank.
 func Finding(text, line string, column int) string {
 	text, line = Printable(text), strings.ReplaceAll(line, "\t", " ")
 	if line == "" {
@@ -63,14 +63,14 @@ func Finding(text, line string, column int) string {
 	return text + "\n    " + Printable(line) + "\n    " + mark
 }
 
-// Text returns a function that writes one formatted text, as cli.Env.Show takes it.
+// Text returns a function that writes a formatted text, for cli.Env.Show.
 func Text(format string, args ...any) func(w io.Writer) {
 	return func(w io.Writer) {
 		fmt.Fprintf(w, format, args...)
 	}
 }
 
-// Size returns a number of bytes with a binary unit: 256 MiB, 1.5 KiB.
+// Size returns a number of bytes with a binary unit, such as 256 MiB or 1.5 KiB.
 func Size(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	f, i := float64(n), 0
@@ -101,11 +101,11 @@ func Age(t time.Time) string {
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
-// Millis returns a number of milliseconds as a duration: 1.5s.
+// Millis returns a number of milliseconds as a duration, such as 1.5s.
 func Millis(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
 
 // Quantity returns a value of the limit called name with its unit. n is in bytes, milliseconds, or
-// a count.
+// a count, as the limit has it.
 func Quantity(name string, n int64) string {
 	_, unit, ok := policy.TopLimits().Get(name)
 	switch {
@@ -117,7 +117,7 @@ func Quantity(name string, n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// Count returns a number with the singular or plural of what is counted.
+// Count returns n with the singular or plural of the counted noun.
 func Count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -125,7 +125,7 @@ func Count(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-// PrintableText is Printable for each line of a text.
+// PrintableText calls Printable on each line of a text.
 func PrintableText(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -138,7 +138,7 @@ func PrintableText(text string) string {
 	return b.String()
 }
 
-// Named returns w with a name, which its errors have.
+// Named returns a writer to w whose errors begin with name.
 func Named(w io.Writer, name string) io.Writer { return sink{w, name} }
 
 type sink struct {
@@ -155,7 +155,7 @@ func (s sink) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Rows writes a row for each item of a list, in columns below the heads.
+// Rows writes a table with a row for each item below the heads.
 func Rows[T any](w io.Writer, heads []string, all []T, row func(T) []string) {
 	rows := [][]string{heads}
 	for _, item := range all {
@@ -183,8 +183,8 @@ func Table(w io.Writer, rows [][]string) {
 	io.WriteString(w, lines.String())
 }
 
-// WriteJSON writes v as JSON and a newline, on one line where indent is "". Characters that cannot
-// be printed are written as \u escapes.
+// WriteJSON writes v as JSON and a newline; on one line if indent is "". Unprintable characters are
+// written as \u escapes.
 func WriteJSON(w io.Writer, v any, indent string) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -11,8 +11,8 @@ import (
 	"github.com/jail-sandbox/jail/profiles"
 )
 
-// ceiling reads the host's ceiling, and returns its file too. Without one everything may be
-// granted, and the file is nil.
+// ceiling returns the host's ceiling and its file. If there is none, the layer grants everything,
+// and the file is nil.
 func ceiling(env *cli.Env, set *profiles.Set) (policy.Layer, *syntax.File, error) {
 	layer := policy.Layer{Name: "ceiling", Source: profiles.BuiltIn, Policy: policy.Top()}
 	text, err := profiles.ReadTrusted(env.Config.Ceiling)
@@ -29,7 +29,7 @@ func ceiling(env *cli.Env, set *profiles.Set) (policy.Layer, *syntax.File, error
 	return file.Layer(layer.Name, env.Config.Ceiling), &file, nil
 }
 
-// UnderCeiling returns what the host's ceiling leaves of a layer.
+// UnderCeiling returns the meet of the host's ceiling and a layer.
 func UnderCeiling(env *cli.Env, set *profiles.Set, layer policy.Layer) (policy.Effective, error) {
 	ceiling, _, err := ceiling(env, set)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// Rewrite changes a file in one step: who reads it meanwhile reads the one or the other.
+// Rewrite applies an edit to a policy file atomically.
 func Rewrite(path string, edit syntax.Edit) error {
 	text, err := Read(path)
 	if err != nil {
@@ -28,8 +28,8 @@ func Rewrite(path string, edit syntax.Edit) error {
 	return Write(path, string(after), true)
 }
 
-// Write puts a policy into a file in one step. One that exists must be a regular file, and may be
-// replaced only where over says so.
+// Write writes a policy file atomically. An existing file must be a regular one, and is replaced
+// only if over is set.
 func Write(path, text string, over bool) error {
 	mode := fs.FileMode(0o644)
 	info, err := os.Lstat(path)
@@ -50,10 +50,9 @@ func Write(path, text string, over bool) error {
 	return nil
 }
 
-// Read reads a file that somebody named as a policy.
+// Read reads a policy file of at most syntax.MaxBytes, which must be UTF-8.
 func Read(path string) ([]byte, error) {
-	// Not to wait for who writes to a FIFO that lies about; what a shell or a caller hands over is
-	// in /dev/fd.
+	// O_NONBLOCK keeps a stray FIFO from blocking. A FIFO that a shell passes is in /dev/fd.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, readError(path, err)

@@ -22,15 +22,15 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/prepare"
 )
 
-// Of says of which run the layers are wanted.
+// Of describes the run whose layers are wanted.
 type Of struct {
 	Tool          string
 	Limits, Fetch []string
 	NoWorkspace   bool
 }
 
-// Layers are the layers of the run: ceiling, profile, request, and after each what it says of the
-// tool.
+// Layers returns the layers of a run: ceiling, profile, request and workspace file, each followed
+// by its section for the tool.
 func Layers(env *cli.Env, name string, f Of) ([]meaning.Source, error) {
 	set, err := Load(env)
 	if err != nil {
@@ -91,7 +91,7 @@ func withTool(all []meaning.Source, tool string) []meaning.Source {
 	return out
 }
 
-// OwnLayers is the one layer that is known inside a jail: what is in force there.
+// OwnLayers returns the policy in force inside this jail, as one layer.
 func OwnLayers() ([]meaning.Source, error) {
 	text, err := os.ReadFile(jail.PolicyFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -109,7 +109,7 @@ func OwnLayers() ([]meaning.Source, error) {
 		Policy: own.Policy}}}, nil
 }
 
-// Commands finds the bundles that have a command.
+// Commands returns a function that returns the bundles with a command.
 func Commands(env *cli.Env) meaning.Commands {
 	set, err := bundle.Open(env.Config.Bundles...)
 	return func(command string) []string {
@@ -128,8 +128,8 @@ func Commands(env *cli.Env) meaning.Commands {
 	}
 }
 
-// internalEntry returns the entry of the operator's file by which a host is inside the network, ""
-// without one. It returns an error for a file that this user cannot read, or with a mistake.
+// internalEntry returns the entry of the operator's fetch.toml that marks a host as internal, or
+// "". It fails if this user cannot read the file, or for a mistake in it.
 func internalEntry(path string, q policy.Connect) (string, error) {
 	settings, err := fetch.ReadSettings(path)
 	if err != nil {
@@ -141,7 +141,7 @@ func internalEntry(path string, q policy.Connect) (string, error) {
 	return "", nil
 }
 
-// Why answers one question.
+// Why answers a question of the form VERB:OBJECT.
 func Why(env *cli.Env, text string, sources []meaning.Source) (meaning.Answer, error) {
 	verb, object, _ := strings.Cut(text, ":")
 	var p policy.Policy
@@ -170,8 +170,8 @@ func Why(env *cli.Env, text string, sources []meaning.Source) (meaning.Answer, e
 	return answer, nil
 }
 
-// workspaceSource is what the directory's own policy file says, which a run over it meets too; nil
-// where there is none, or no workspace.
+// workspaceSource returns the layer of the current directory's own policy file, or nil if there is
+// none, or no workspace.
 func workspaceSource(set *profiles.Set, p policy.Policy) (*meaning.Source, error) {
 	if p.Workspace.Access == policy.WorkspaceNone {
 		return nil, nil

@@ -1,4 +1,4 @@
-// Package policies finds, reads and writes profiles and policy files as commands name them.
+// Package policies finds, reads and writes the profiles and policy files that commands name.
 package policies
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/prepare"
 )
 
-// Load reads the shipped profiles and those of the host.
+// Load reads the shipped profiles and the host's own.
 func Load(env *cli.Env) (*profiles.Set, error) {
 	set, err := profiles.Load(env.Config.Profiles)
 	if err != nil {
@@ -40,7 +40,7 @@ func NamesFile(arg string) bool {
 		strings.HasPrefix(arg, "../")
 }
 
-// KindOf returns the kind of a policy file by its name.
+// KindOf returns the kind of a policy file, by its name.
 func KindOf(path string) syntax.Kind {
 	switch filepath.Base(path) {
 	case "ceiling.toml":
@@ -51,7 +51,7 @@ func KindOf(path string) syntax.Kind {
 	return syntax.Profile
 }
 
-// OpenAlone is Load, and Open of one policy.
+// OpenAlone loads the profiles and opens one policy.
 func OpenAlone(env *cli.Env, arg string) (set *profiles.Set, file syntax.File, err error) {
 	if set, err = Load(env); err == nil {
 		file, err = Open(set, arg)

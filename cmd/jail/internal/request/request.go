@@ -1,5 +1,4 @@
-// Package request makes the request for a run of the flags that run, sh, plan and session start
-// have.
+// Package request makes the request for a run from the flags of run, sh, plan and session start.
 package request
 
 import (
@@ -25,7 +24,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
-// Flags are the flags that say what to run and with what.
+// Flags are the flags that describe a run.
 type Flags struct {
 	profile, policy string
 	workspace, cwd  string
@@ -41,7 +40,7 @@ type Flags struct {
 // Add adds the flags to a command. printsJSON says what --json prints.
 func (f *Flags) Add(cmd *cobra.Command, printsJSON string) {
 	set := cmd.Flags()
-	// What follows the tool's name is the tool's.
+	// What follows the tool's name are its arguments.
 	set.SetInterspersed(false)
 	set.SortFlags = false
 	f.addPolicy(set, "default")
@@ -62,8 +61,8 @@ func (f *Flags) Add(cmd *cobra.Command, printsJSON string) {
 	set.BoolVar(&f.Quiet, "quiet", false, "print errors only")
 }
 
-// AddLasting adds the flags to a command that works in one session of a directory, with a profile
-// unless another is asked for.
+// AddLasting adds the flags of a command that works in one session per directory. profile is the
+// default profile.
 func (f *Flags) AddLasting(cmd *cobra.Command, profile string) {
 	set := cmd.Flags()
 	set.SortFlags = false
@@ -88,8 +87,7 @@ func (f *Flags) addNarrowing(set *pflag.FlagSet) {
 		"run inside an outer `LAYER`: "+strings.Join(policy.OuterWords(), ", "))
 }
 
-// Request makes the request for a run of the tool args[0], and refuses what can be refused without
-// a daemon.
+// Request returns the request to run the tool args[0]. It checks what needs no daemon.
 func (f *Flags) Request(env *cli.Env, cmd *cobra.Command, args []string) (message.Request, error) {
 	req, err := f.Settings(env, cmd)
 	if err != nil {
@@ -105,7 +103,7 @@ func (f *Flags) Request(env *cli.Env, cmd *cobra.Command, args []string) (messag
 	return req, checkTexts(f, &req)
 }
 
-// Settings makes the request without a tool.
+// Settings returns the request without a tool.
 func (f *Flags) Settings(env *cli.Env, cmd *cobra.Command) (message.Request, error) {
 	f.profileSet, f.policyFile = cmd.Flags().Changed("profile"), cmd.Flags().Changed("policy")
 	req := message.Request{ID: f.id, Profile: f.profile, NoWorkspace: f.noWorkspace, Cwd: f.cwd,
@@ -119,14 +117,15 @@ func (f *Flags) Settings(env *cli.Env, cmd *cobra.Command) (message.Request, err
 	return req, nil
 }
 
-// LastingSettings makes the request for the session of AddLasting, which has a name for its directory
-// and policy unless the caller named it: a caller that asks for the same works in the same session.
+// LastingSettings returns the request for the session of AddLasting. Unless --id is given, the
+// session's id is derived from the directory and the policy, so that equal requests share a
+// session.
 func (f *Flags) LastingSettings(env *cli.Env, cmd *cobra.Command) (message.Request, error) {
 	req, err := f.Settings(env, cmd)
 	if err != nil {
 		return req, err
 	}
-	// The session is that of the directory, wherever in it the caller stands.
+	// The session belongs to the workspace, whichever directory in it is current.
 	req.Dir, req.Workspace = cmp.Or(req.Workspace, req.Dir), ""
 	if f.id == "" {
 		req.ID, err = lastingID(req)
@@ -144,8 +143,8 @@ func lastingID(req message.Request) (string, error) {
 	return "mcp-" + hex.EncodeToString(sum[:8]), nil
 }
 
-// ExplainFlags returns the flags of "jail policy explain" for the policy of the run, with a blank
-// behind each.
+// ExplainFlags returns the flags of "jail policy explain" for the policy of the run, each followed
+// by a blank, or "".
 func (f *Flags) ExplainFlags() string {
 	switch {
 	case f.policyFile && output.PlainPath.MatchString("/"+f.policy):
@@ -156,10 +155,10 @@ func (f *Flags) ExplainFlags() string {
 	return ""
 }
 
-// Fate holds the flags that say what becomes of the shadow.
+// Fate holds the flags for what happens to the shadow.
 type Fate struct{ Keep, Discard, Commit bool }
 
-// Choose returns the one fate that is asked for, "" for none.
+// Choose returns the fate that is requested, "" for none, and an error for more than one.
 func (f Fate) Choose() (fate message.Fate, err error) {
 	for _, x := range []struct {
 		on     bool
@@ -191,7 +190,7 @@ func checkExclusive(f *Flags, req *message.Request) (err error) {
 	return nil
 }
 
-// takeID chooses the run's name here, so that the client can end the run by it.
+// takeID sets the run's id here, so that the client can end the run by it.
 func takeID(_ *Flags, req *message.Request) error {
 	if req.ID == "" {
 		req.ID = string(jail.NewID())
@@ -240,8 +239,8 @@ func takeDirs(f *Flags, req *message.Request) error {
 	return nil
 }
 
-// above returns the directory from which a relative path is to be read. Where that leads upwards,
-// it is free of symbolic links: ".." is the parent that the kernel knows, not the shell's.
+// above returns the directory that a relative path starts from. If the path leads upwards, links
+// are resolved, since ".." is the kernel's parent directory and not the shell's.
 func above(dir, rel string) string {
 	if filepath.IsLocal(rel) {
 		return dir
@@ -260,15 +259,15 @@ func takePolicy(f *Flags, req *message.Request) error {
 	if err != nil {
 		return err
 	}
-	// A file with nothing in it is a policy that lacks everything, and not the absence of one.
+	// The newline makes an empty file a policy that grants nothing, and not a missing one.
 	req.Profile, req.Policy, req.PolicyName = "", string(text)+"\n", f.policy
 	return nil
 }
 
-// imageProfile is the profile of runs with an image that name none.
+// imageProfile is the default profile of runs with an image.
 const imageProfile = "image"
 
-// takeImage makes the directory of an image absolute.
+// takeImage makes the directory of an image absolute, and sets the default profile.
 func takeImage(f *Flags, req *message.Request) error {
 	dir, isDir := strings.CutPrefix(f.image, policy.ImageDir)
 	if f.image == "" {
@@ -283,7 +282,7 @@ func takeImage(f *Flags, req *message.Request) error {
 	if !isDir || filepath.IsAbs(dir) {
 		return nil
 	}
-	// Not Join, which would take a part of a tag or digest for one of the path.
+	// filepath.Join would take a part of a tag or digest for a path.
 	here, err := os.Getwd()
 	if err != nil {
 		return exit.NotFound("go to another directory", "the current directory: %v", exit.Cause(err))
@@ -292,15 +291,15 @@ func takeImage(f *Flags, req *message.Request) error {
 	return nil
 }
 
-// HasImage reports whether the run is of a program of an image.
+// HasImage reports whether --image is given.
 func (f *Flags) HasImage() bool { return f.image != "" }
 
-// Check checks a request that was made without requestFlags, and gives it an ID where it has none.
+// Check checks a request that was not made from flags, and sets an ID if it has none.
 func Check(req *message.Request) error {
 	return steps(nil, req, takeID, checkNarrowing, checkTexts)
 }
 
-// Over checks a request and sets its directories: workspace, as --workspace has it, or none.
+// Over checks a request and sets its directories. workspace is the value of --workspace.
 func Over(workspace string, req *message.Request) error {
 	return steps(&Flags{workspace: workspace, noWorkspace: req.NoWorkspace}, req, checkNarrowing,
 		takeDirs, checkTexts)
@@ -315,8 +314,8 @@ func steps(f *Flags, req *message.Request, all ...func(*Flags, *message.Request)
 	return nil
 }
 
-// checkTexts refuses what would not arrive as it is: the tool's arguments may be any bytes, names
-// and variables are text.
+// checkTexts refuses texts that are not UTF-8 and would be changed in JSON. Only the tool's
+// arguments may be any bytes.
 func checkTexts(_ *Flags, req *message.Request) error {
 	for what, text := range map[string]string{"tool": req.Tool, "workspace": req.Workspace,
 		"--cwd": req.Cwd, "--image": req.Image, "current directory": req.Dir,

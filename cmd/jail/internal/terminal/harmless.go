@@ -8,15 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// Harmless is a terminal that takes UTF-8, to which an untrusted tool writes. It leaves out what
-// does more than show text: operating system commands (titles, the clipboard, palettes), device
-// control, application and privacy strings, operations on the window, modes of the keyboard and the
-// mouse, and requests that a terminal answers by typing. Of control sequences it passes those that
-// are known: colours, the cursor, the screen. See ECMA-48 and XTerm Control Sequences.
+// Harmless is a writer to a UTF-8 terminal for an untrusted tool. It removes what does more than
+// show text: operating system commands (titles, clipboard, palettes), device control, application
+// and privacy strings, window operations, keyboard and mouse modes, and requests that a terminal
+// answers by typing. Of control sequences it passes only known ones: colours, cursor, screen. See
+// ECMA-48 and XTerm Control Sequences.
 type Harmless struct {
 	io.Writer
 	state state
-	// Of a sequence that is not whole yet.
+	// the bytes of an incomplete sequence or character
 	held []byte
 	out  []byte
 }
@@ -25,15 +25,15 @@ type state uint8
 
 const (
 	inText state = iota
-	// Within another character of several bytes.
+	// within a character of several bytes
 	inRune
-	// Behind ESC and its intermediate bytes.
+	// after ESC and its intermediate bytes
 	afterEscape
-	inSequence // behind CSI
-	// behind OSC, DCS, SOS, PM, APC: left out until its end
+	inSequence // after CSI
+	// after OSC, DCS, SOS, PM, APC: removed until its end
 	inString
-	inStringHigh // there, behind 0xC2
-	inStringEsc  // there, behind ESC
+	inStringHigh // in a string, after 0xC2
+	inStringEsc  // in a string, after ESC
 )
 
 // maxHeld is the longest control sequence that is shown; terminals know none that is longer.
@@ -44,12 +44,13 @@ const (
 	csi, st                                   = 0x9b, 0x9c
 )
 
-// stringStarts are the C1 controls that begin a string: DCS, SOS, OSC, PM, APC. decid is answered.
+// stringStarts are the C1 controls that begin a string: DCS, SOS, OSC, PM, APC. Terminals answer
+// decid.
 var stringStarts = []byte{0x90, 0x98, 0x9d, 0x9e, 0x9f}
 
 const decid = 0x9a
 
-// Write writes p without the sequences that are left out. It returns len(p) or an error.
+// Write writes p without the removed sequences. It returns len(p) or an error.
 func (h *Harmless) Write(p []byte) (int, error) {
 	h.out = h.out[:0]
 	for _, c := range p {
@@ -78,7 +79,7 @@ func (h *Harmless) take(c byte) {
 	}
 }
 
-// text takes a byte that is within nothing.
+// text handles a byte outside of any sequence or character.
 func (h *Harmless) text(c byte) {
 	switch {
 	case c == enquiry:
@@ -87,7 +88,7 @@ func (h *Harmless) text(c byte) {
 	case c < utf8.RuneSelf:
 		h.out = append(h.out, c)
 	case c < 0xa0:
-		// In no character: a terminal without UTF-8 takes it for a control.
+		// It is no UTF-8: a terminal without UTF-8 takes it for a control.
 		h.control(c, c)
 	default:
 		h.state = inRune
@@ -117,7 +118,7 @@ func (h *Harmless) rune(c byte) {
 	}
 }
 
-// control takes a C1 control, that was written as raw.
+// control handles a C1 control, which was written as the bytes raw.
 func (h *Harmless) control(c byte, raw ...byte) {
 	switch {
 	case c == csi:
@@ -132,7 +133,7 @@ func (h *Harmless) control(c byte, raw ...byte) {
 
 func (h *Harmless) begin(s state, raw ...byte) { h.state, h.held = s, append(h.held[:0], raw...) }
 
-// end goes back to text, with what was held shown or left out.
+// end returns to text. The held bytes are written if show is set, else removed.
 func (h *Harmless) end(show bool) {
 	if show {
 		h.out = append(h.out, h.held...)
@@ -140,7 +141,7 @@ func (h *Harmless) end(show bool) {
 	h.state, h.held = inText, h.held[:0]
 }
 
-// interrupted takes a control within a sequence, and reports whether c is one.
+// interrupted handles a control character within a sequence, and reports whether c is one.
 func (h *Harmless) interrupted(c byte) bool {
 	switch {
 	case c == escape:
@@ -149,7 +150,7 @@ func (h *Harmless) interrupted(c byte) bool {
 		h.end(false)
 	case c == enquiry:
 	case c < ' ':
-		// It counts at once, and the sequence goes on.
+		// It takes effect at once, and the sequence goes on.
 		h.out = append(h.out, c)
 	default:
 		return false
@@ -157,13 +158,13 @@ func (h *Harmless) interrupted(c byte) bool {
 	return true
 }
 
-// escaped takes a byte behind ESC.
+// escaped handles a byte after ESC.
 func (h *Harmless) escaped(c byte) {
 	first := len(h.held) == 1
 	switch {
 	case h.interrupted(c):
 	case c >= ' ' && c < '0' && len(h.held) < maxHeld:
-		// An intermediate byte of an escape sequence.
+		// an intermediate byte of an escape sequence
 		h.held = append(h.held, c)
 	case c >= 0x7f:
 		h.end(false)
@@ -171,7 +172,7 @@ func (h *Harmless) escaped(c byte) {
 	case first && c == '[':
 		h.held, h.state = append(h.held, c), inSequence
 	case first && bytes.IndexByte([]byte("PX]^_k"), c) >= 0:
-		// k is the title of screen
+		// k begins a title of screen
 		h.end(false)
 		h.state = inString
 	default:
@@ -180,7 +181,7 @@ func (h *Harmless) escaped(c byte) {
 	}
 }
 
-// sequence takes a byte of a control sequence.
+// sequence handles a byte of a control sequence.
 func (h *Harmless) sequence(c byte) {
 	switch {
 	case h.interrupted(c):
@@ -195,7 +196,7 @@ func (h *Harmless) sequence(c byte) {
 	}
 }
 
-// Final bytes of the control sequences that are shown: the cursor, erasing, inserting, deleting,
+// Final bytes of the control sequences that are passed: cursor, erasing, inserting, deleting,
 // scrolling, tabs, margins and colours. A terminal answers none of them.
 const (
 	shownFinals        = "@ABCDEFGHIJKLMPSTXZ`abdefgmrsu"
@@ -204,13 +205,13 @@ const (
 	shownIntermediates = " @ A q!p\"q"
 )
 
-// shownModes are the modes of DEC that change what is seen. Others change what the terminal types,
-// such as reports of the mouse and of the focus.
+// shownModes are the DEC modes that change only the display. Others change what the terminal types,
+// such as mouse and focus reports.
 var shownModes = []string{"3", "5", "6", "7", "12", "25", "45", "47", "1047", "1048", "1049",
 	"2026"}
 
-// isShown reports whether a control sequence is one of those that are known to change nothing but
-// what is seen. CSI is ESC [ or U+009B; the single byte is no character of UTF-8.
+// isShown reports whether a control sequence is known to change only the display. CSI is ESC [ or
+// U+009B; the single byte is no UTF-8.
 func isShown(sequence string) bool {
 	sequence, short := strings.CutPrefix(sequence, "\u009b")
 	sequence, long := strings.CutPrefix(sequence, "\x1b[")
@@ -243,9 +244,9 @@ func isShown(sequence string) bool {
 
 func isParameters(text string) bool { return strings.Trim(text, "0123456789;:") == "" }
 
-// isShownEscape reports whether an escape sequence, without ESC, changes nothing but what is seen:
-// it saves the cursor, moves it, sets a tab, resets, or chooses a set of characters. ESC % would
-// have the terminal take bytes of UTF-8 for controls.
+// isShownEscape reports whether an escape sequence, without ESC, changes only the display: cursor,
+// tabs, reset, character sets. ESC % is not passed: it would make the terminal take bytes of UTF-8
+// for controls.
 func isShownEscape(sequence string) bool {
 	if len(sequence) == 2 {
 		return strings.IndexByte("()*+-./#", sequence[0]) >= 0
@@ -253,7 +254,7 @@ func isShownEscape(sequence string) bool {
 	return len(sequence) == 1 && strings.Contains("78=>DEHMNOcno|}~", sequence)
 }
 
-// within takes a byte of a string, and shows none of it.
+// within handles a byte of a string, all of which is removed.
 func (h *Harmless) within(c byte) {
 	was := h.state
 	h.state = inString
@@ -264,7 +265,7 @@ func (h *Harmless) within(c byte) {
 	case c == escape:
 		h.state = inStringEsc
 	case was == inStringEsc:
-		// The string was broken off.
+		// The string was interrupted by another escape sequence.
 		h.begin(afterEscape, escape)
 		h.escaped(c)
 	case c == 0xc2:

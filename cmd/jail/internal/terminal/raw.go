@@ -12,22 +12,21 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 )
 
-// maxSide bounds the size of a terminal, in characters.
+// maxSide bounds the rows and columns of a terminal.
 const maxSide = 1<<16 - 1
 
-// A Raw is the caller's terminal in raw mode: every key reaches the program that reads it
-// as bytes, and none means anything to the terminal itself.
+// A Raw is the caller's terminal in raw mode: all keys are passed on as bytes.
 type Raw struct {
-	// Sizes gets the terminal's size each time that it changes.
+	// Sizes receives the size of the terminal after each change.
 	Sizes <-chan runners.Terminal
-	// Restore gives the terminal its former mode back. A second call does nothing.
+	// Restore restores the former mode. A second call does nothing.
 	Restore func() error
 
 	fd   int
 	done chan struct{}
 }
 
-// OpenRaw puts a terminal into raw mode until close.
+// OpenRaw puts a terminal into raw mode until Close.
 func OpenRaw(in *os.File) (*Raw, error) {
 	sizes := make(chan runners.Terminal)
 	t := &Raw{Sizes: sizes, fd: int(in.Fd()), done: make(chan struct{})}
@@ -48,7 +47,7 @@ func (t *Raw) Close() error {
 	return t.Restore()
 }
 
-// watch sends the terminal's size for each signal.
+// watch sends the size of the terminal after each SIGWINCH.
 func (t *Raw) watch(changed chan os.Signal, sizes chan<- runners.Terminal) {
 	defer signal.Stop(changed)
 	for {
@@ -65,7 +64,7 @@ func (t *Raw) watch(changed chan os.Signal, sizes chan<- runners.Terminal) {
 	}
 }
 
-// Size returns the terminal's size; 24 lines of 80 characters where the terminal does not say.
+// Size returns the size of the terminal, or 24 rows of 80 columns if it is unknown.
 func (t *Raw) Size() runners.Terminal {
 	columns, rows, err := term.GetSize(t.fd)
 	if err != nil || columns < 1 || rows < 1 || columns > maxSide || rows > maxSide {

@@ -19,7 +19,7 @@ func Is(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Colours are parameters of SGR, ECMA-48 section 8.3.117.
+// Colours are SGR parameters (ECMA-48 section 8.3.117).
 const (
 	Red   = "31"
 	Green = "32"
@@ -28,7 +28,7 @@ const (
 	Bold  = "1"
 )
 
-// Paint returns text in a colour, and as it is unless on is set.
+// Paint returns text in a colour if on is set, else unchanged.
 func Paint(on bool, colour, text string) string {
 	if !on {
 		return text
@@ -36,7 +36,7 @@ func Paint(on bool, colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// Progress returns a function that shows how far a transfer is; nil where w is no terminal.
+// Progress returns a function that shows the progress of a transfer; nil if w is no terminal.
 func Progress(w io.Writer, what string) func(done, total int64) {
 	if !Is(w) {
 		return nil
