@@ -315,8 +315,8 @@ func padInodes(dir *os.File, inodes int64) error {
 	return nil
 }
 
-// A blank is an empty upper layer that is made in advance for a later shadow: image, loop device and
-// mounted file system, which take most of the time of Prepare. Nothing was written to it.
+// A blank is an empty upper layer that is made in advance for a later shadow: image, loop device
+// and mounted file system, which take most of the time of Prepare. Nothing was written to it.
 //
 // <store>/.blank-<name>/upper.img is its image. The process that made it holds the lock of the
 // directory. A blank reserves no disk space: the shadow that takes it does.
