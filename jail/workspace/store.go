@@ -22,11 +22,12 @@ import (
 //	lock          held by a commit or discard
 //	upper.img     the upper layer's ext4 image; its lock is held while a mount of it lives
 //	journal.json  a commit in progress
-//	merged.json   of a branch: what was merged into its parent
-//	taken.json    what was committed while a jail used the layer; see sides
+//	merge-*.json  of a branch: the paths of a merge into its parent; see mergedPath
+//	taken.json    the paths that were committed while a jail used the layer; see takenPath
 //
-// It also has the reservations of the disk (see reserve), templates of empty images, layers made
-// ahead (see blank), and layers of several workspaces (see frozenLayer). Several processes may use one store at once.
+// It also has reservations of the disk (see reserve), templates of empty images, empty layers made
+// in advance (see blank), and layers of several workspaces (see frozenLayer). Several processes may
+// use one store at once.
 type Store struct {
 	dir *os.File
 	// blanks are the empty layers that this process made in advance.
