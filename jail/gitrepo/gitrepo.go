@@ -90,7 +90,7 @@ type HeadChange struct {
 
 // RefChange is a ref that differs.
 type RefChange struct {
-	// Ref is the whole name, refs/heads/main for example.
+	// Ref is the full name, refs/heads/main for example.
 	Ref string `json:"ref"`
 	// Before and After are object ids, or "ref: " and the name of another ref, or "" if the ref
 	// does not exist.

@@ -14,18 +14,17 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// A merge needs three contents: the shadow's, the present real one, and the base, from which the
-// tool went on. The base exists only in the real directory, until somebody changes it there. So
-// jail saves the real content of the text files that the tool touched: of a run at its end, of a
-// session after each invocation, since overlayfs reports no copy-up. A file that somebody changed
-// in the real directory before is not saved, and not merged: the tool may have read the content of
-// before. The ctime says so, by the same rule as for a conflict.
+// A merge needs three contents: the shadow's, the present real one, and the base, which the tool
+// began with. The base exists only in the real directory, until somebody changes it there. So jail
+// saves the real content of the text files that the tool has changed: at the end of a run, and
+// after each invocation of a session, since overlayfs reports no copy-up. If the ctime shows that a
+// file changed in the real directory before that, its base is unknown, and the file is not merged.
 //
 // After a commit of a live workspace the base of a path is the tool's side of that commit.
 const (
 	maxBaseBytes = 16 << 20
 	maxBaseFiles = 5000
-	// maxBaseLog bounds the file with the contents: those of earlier commits stay in it.
+	// maxBaseLog bounds the file with the contents in bytes. Outdated contents stay in it.
 	maxBaseLog  = 4 * maxBaseBytes
 	baseIndex   = "base.json"
 	baseContent = "base.dat"
@@ -104,8 +103,8 @@ type newBase struct {
 	commit bool
 }
 
-// add saves bases. It does not wait for the disk: a live workspace does not outlive a power loss.
-// Content behind the last one of the index is of an earlier add that was cut off.
+// add saves bases. It does not wait for the disk: a live workspace does not survive a power loss.
+// It overwrites content after the last one in the index, which an interrupted add may have left.
 func (b *bases) add(home folder, more []newBase) error {
 	if len(more) == 0 {
 		return nil

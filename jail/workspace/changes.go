@@ -311,7 +311,7 @@ func (k *walker) entry(upper *upperDir, real *os.File, path, name string, depth 
 			return nil
 		}
 		if k.unchanged(real, path, nil) {
-			// The commit deleted it, and somebody has made it anew.
+			// The commit deleted the path, and somebody has made it again.
 			return nil
 		}
 		return k.deleted(real, name, path, *before, depth)

@@ -116,7 +116,7 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 		return r, err
 	}
 	if len(r.Committed) == 0 && (live || len(r.Held) > 0 || o.Auto || len(w.meta.Commits) > 0) {
-		// A record of it would be what the next revert reverts.
+		// The commit is not recorded, or the next revert would undo this empty commit.
 		r.ID = ""
 		if d.all && !live {
 			err = w.conclude()
@@ -208,7 +208,8 @@ func (w *Workspace) conclude() error {
 	return errors.Join(w.save(true), dropLayer(w, layered))
 }
 
-// dropLayer removes the layer of a workspace of which everything is committed.
+// dropLayer removes the layer of a Committed workspace. layered: it had frozen layers, so unused
+// ones are swept.
 func dropLayer(w *Workspace, layered bool) error {
 	err := removeAt(w.home.dir, "upper.img")
 	if layered {

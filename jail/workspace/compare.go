@@ -159,7 +159,7 @@ func (k *walker) hashUpper(c *Change, upper *os.File, name string, st sys.Stat) 
 func (k *walker) hashReal(c *Change, real *os.File, name string) error {
 	f, err := doAs(k.as, func() (*os.File, error) { return openRegular(real, name) })
 	if errors.Is(err, os.ErrPermission) && c.seen.UID == k.as.UID {
-		// Closed to its own owner, who could open it up.
+		// The caller owns the file, and could make it readable.
 		f, err = openRegular(real, name)
 		if err == nil {
 			if st, statErr := sys.Fstat(f); statErr != nil || st.Ino != c.seen.Ino {
@@ -179,7 +179,7 @@ func (k *walker) hashReal(c *Change, real *os.File, name string) error {
 		// It grew meanwhile, and is a conflict whatever its content is.
 		return nil
 	}
-	// known tokens: only those of the new content are searched in the old.
+	// known finds the tokens of the old content. Without tokens in the new one it is not needed.
 	var known *scanner
 	if k.last.tokens != nil && len(k.last.tokens.found) > 0 {
 		known = newScanner()
@@ -214,7 +214,7 @@ func hashInto(k *walker, c *Change, n *Node, f *os.File, scan *scanner) (head []
 	return head, nil
 }
 
-// irregularError says that a path is not a regular file.
+// irregularError means that a path is not a regular file. is has its type.
 type irregularError struct {
 	path string
 	is   Type

@@ -154,8 +154,8 @@ func (w *Workspace) freezeDamaged(lost error) error {
 	l.compareWith(taken)
 	w.meta.Damaged = l.damagedNames()
 	if w.save(false) != nil {
-		// A full disk takes no new file unless something makes room. A reader of the old file finds
-		// that nobody writes.
+		// A full disk takes no new file, so space is freed. If that fails, too, the old meta.json
+		// still loads as Frozen once the image is unlocked.
 		w.store.dropTemplates(0)
 		_ = w.save(false)
 	}

@@ -341,7 +341,7 @@ type repository struct {
 	fresh bool
 	// made: fresh, and the real directory does not exist.
 	made bool
-	// linked: it belongs to a linked worktree, and its objects are those of outer.
+	// linked: it is the git directory of a linked worktree and uses the objects of outer.
 	linked bool
 	// borrows: it has objects of other repositories, by objects/info/alternates.
 	borrows bool

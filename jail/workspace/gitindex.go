@@ -15,7 +15,7 @@ import (
 var errIndex = errors.New("not a git index that can be edited")
 
 const (
-	// The ten 4-byte numbers before the object's name.
+	// indexStat is the length of the ten 4-byte numbers before the object id.
 	indexStat     = 40
 	indexExtended = 1 << 14
 	indexStage    = 3 << 12
@@ -63,7 +63,7 @@ func hashOf(sum func() hash.Hash, content []byte) []byte {
 
 type indexEditor struct {
 	in, out []byte
-	// oid is the size of an object's name.
+	// oid is the size of an object id in bytes.
 	oid     int
 	version uint32
 	bit     func(name string, set bool) bool

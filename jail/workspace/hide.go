@@ -404,7 +404,7 @@ func (x hiddenIndex) make(root *os.File) error {
 	if _, err := f.Write(x.content); err != nil {
 		return err
 	}
-	// git compares the time of the index with those of the files.
+	// git compares the mtime of the index with the mtimes of the files.
 	return errors.Join(sys.Chown(f, x.stat.UID, x.stat.GID), sys.Chmod(f, x.stat.Perm()),
 		copyXattrs(f, x.real, kept), sys.SetMtime(f, x.stat.Mtime))
 }

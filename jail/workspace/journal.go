@@ -20,13 +20,13 @@ import (
 type phase string
 
 const (
-	// Writing new content beside its place.
+	// Writing new content under temporary names.
 	staging phase = "staging"
-	// Moving it into place.
+	// Moving new content into place.
 	applying phase = "applying"
-	// Moving it back: results of a step may be gone already.
+	// Undoing the steps. Some may be undone already.
 	undoing phase = "undoing"
-	// Everything is in place; what it replaced is still aside.
+	// Everything is in place; the replaced content is still under temporary names.
 	done phase = "done"
 )
 
@@ -353,11 +353,11 @@ type Settled struct {
 	// Digest of the change set.
 	Digest string
 	Revert bool
-	// Paths are those of a revert of a part.
+	// Paths are the reverted paths, if only a part of the commit is reverted.
 	Paths []Name
 	// Done: it was finished; otherwise it was undone.
 	Done bool
-	// Nothing: its process ended before anything was changed, or after it had failed.
+	// Nothing: its process ended before it changed anything, or after it had failed.
 	Nothing bool
 	// Left describes paths that were not restored, since somebody else changed them meanwhile.
 	Left []string
@@ -476,7 +476,7 @@ type Begun struct {
 	Revert bool `json:"revert,omitempty"`
 	// Commit is the id of the commit that is to be reverted, if the caller named one.
 	Commit string `json:"commit,omitempty"`
-	// Paths are those of a revert of a part.
+	// Paths are the reverted paths, if only a part of the commit is reverted.
 	Paths []Name `json:"paths,omitempty"`
 
 	name string

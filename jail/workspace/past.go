@@ -144,7 +144,7 @@ func (c *commit) keepOne(aside Name, n int) error {
 		defer at.Close()
 	}
 	if e.Was != nil && errors.Is(err, fs.ErrPermission) && at != nil && e.Was.UID == c.hand.as.UID {
-		// Closed to its own owner, who could open it up.
+		// The caller owns the file, and could make it readable.
 		content, err = reopenOwn(at, e.Was.Ino)
 	}
 	switch {

@@ -30,9 +30,10 @@ type PatchOptions struct {
 }
 
 const (
-	// Bytes of a file whose lines are compared; larger files are shown by size and hash.
+	// maxPatched bounds the bytes of a file whose lines are compared. Larger files are shown by
+	// size and hash.
 	maxPatched = 1 << 20
-	// Lines of such a file.
+	// maxLines bounds the lines of such a file.
 	maxLines    = 20000
 	contextSize = 3
 )

@@ -172,7 +172,7 @@ func (c *commit) releaseSpare() {
 	c.spare = nil
 }
 
-// elsewhere reports whether err says that a directory is not at its path, or is covered by a mount.
+// elsewhere reports whether err means that a directory is not at its path or a mount covers it.
 func elsewhere(err error) bool { return missing(err) || errors.Is(err, syscall.EXDEV) }
 
 // dir returns the directory that had this path before the commit: a held one, or one below the
@@ -404,7 +404,7 @@ func (c *commit) lost() error {
 // whereabouts returns the present parent directory and name of an open directory. name is "" if it
 // was removed.
 func whereabouts(dir *os.File) (parent *os.File, name string, err error) {
-	// While somebody moves it, it may be gone again before the check.
+	// If somebody moves the directory meanwhile, the name may be outdated, so it is checked.
 	for range 10 {
 		st, err := sys.Fstat(dir)
 		if err != nil || st.Nlink == 0 {

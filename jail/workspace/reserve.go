@@ -27,9 +27,9 @@ const (
 // livePrefix is the prefix of reservations, so that no id is taken for liveLock.
 const livePrefix = "id-"
 
-// reserve reserves need bytes of the disk for the layer id, of which it has taken has bytes. The
-// caller makes and locks the image before unlock. The error is ErrNoSpace if the live layers and
-// this one may take more than is free. limit is for its text.
+// reserve reserves need bytes of the disk for the layer id, whose image takes has bytes already.
+// The caller makes and locks the image before unlock. The error is ErrNoSpace if the live layers
+// and this one may take more than is free. limit is for its text.
 func (s *Store) reserve(id string, need, limit, has int64) (unlock func(), err error) {
 	dir, unlock, err := s.lockLive()
 	if err != nil {
@@ -69,8 +69,8 @@ func (s *Store) lockLive() (dir *os.File, unlock func(), err error) {
 	return dir, func() { closeAll(lock, dir) }, nil
 }
 
-// promise makes the reservation of need bytes for the layer id, of which it has taken has bytes.
-// The error is ErrNoSpace if too little is free.
+// promise makes the reservation of need bytes for the layer id, whose image takes has bytes
+// already. The error is ErrNoSpace if too little is free.
 func (s *Store) promise(dir *os.File, id string, need, limit, has int64) error {
 	promised, err := s.unwritten(dir)
 	if err != nil {

@@ -29,7 +29,7 @@ func (s *Store) Resume(ctx context.Context, spec Spec) (*Workspace, error) {
 		return nil, err
 	}
 	if err := (resumption{w}).resume(ctx, spec); err != nil {
-		// A loop device that is still attached keeps the lock of the image.
+		// Close also detaches the loop device, which would keep the lock of the image.
 		return nil, w.wrap("resume", errors.Join(err, w.Close()))
 	}
 	return w, nil

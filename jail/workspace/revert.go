@@ -294,7 +294,7 @@ func (e pastEntry) differs(now *Node) string {
 	case now == nil:
 		return fmt.Sprintf("the %s was removed since the commit", e.After.Type)
 	case e.After == nil && now.Type == Dir && e.Before.Type == Dir:
-		// The directory kept what somebody else put into it.
+		// The commit left the directory, since somebody else had put something into it.
 		return ""
 	case e.After == nil:
 		return fmt.Sprintf("a %s was put there since the commit", now.Type)

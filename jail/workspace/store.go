@@ -328,9 +328,9 @@ func lockOr(busy error, f *os.File, exclusive bool) error {
 	return err
 }
 
-// Discard removes the workspace with its layer, and closes it. It never fails because of the
-// content of the upper layer, which is one file. The process that prepared the workspace may
-// discard it at any time; a jail that still runs goes on with a layer without a name.
+// Discard removes the workspace with its layer, and closes it. The content of the upper layer,
+// which is one file, cannot make it fail. The process that prepared the workspace may discard it at
+// any time; a jail that still runs keeps the unlinked layer until it ends.
 func (w *Workspace) Discard() error {
 	if err := w.Drop(); err != nil {
 		return err

@@ -218,7 +218,7 @@ type untold struct {
 	Commit string `json:"commit"`
 	Digest string `json:"digest"`
 	Revert bool   `json:"revert,omitempty"`
-	// Paths are those of a revert of a part.
+	// Paths are the reverted paths, if only a part of the commit is reverted.
 	Paths []Name `json:"paths,omitempty"`
 }
 

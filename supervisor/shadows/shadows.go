@@ -423,9 +423,9 @@ type CommitRequest struct {
 	IncludeProtected bool `json:"include_protected,omitempty"`
 	// The digest of the review. If the changes differ from it, nothing is committed.
 	Digest string `json:"digest,omitempty"`
-	// Each path is that path alone, without what is beneath it.
+	// Take only the named paths themselves, without the paths beneath them.
 	Exact bool `json:"exact,omitempty"`
-	// Files of which only these hunks are taken, by number from 0; digest must be given.
+	// Take only these hunks of these files, by number from 0; digest must be given.
 	Hunks map[string][]int `json:"hunks,omitempty"`
 	// Classes narrow the choice to changes with a risk of one of these classes; "plain" are those
 	// without any.
@@ -450,7 +450,7 @@ func (s *Store) Commit(ctx context.Context, c caller.Caller, id string,
 	return s.propose(ctx, c, done, err)
 }
 
-// A heldError says that a commit was not made because it waits for an approval.
+// A heldError means that a commit was not made because it needs an approval.
 type heldError struct{ held HeldCommit }
 
 func (heldError) Error() string { return "the commit waits for an approval" }

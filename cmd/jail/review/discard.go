@@ -36,7 +36,7 @@ type discardOptions struct {
 	force bool
 	json  bool
 
-	// These choose several shadows at one time.
+	// all and older choose several shadows. yes skips the question about them.
 	all, yes bool
 	older    string
 }
