@@ -336,8 +336,7 @@ func (s *parts) take(taken *gitrepo.Taken) error {
 	return nil
 }
 
-// names reports whether a reader may ask for this place: a clean relative path inside the
-// repository.
+// names reports whether a reader may ask for p: a clean relative path inside the repository.
 func (p place) names() bool {
 	name := string(p.Path)
 	return (p.Side == gitrepo.Real || p.Side == gitrepo.Shadow) && name != "" && name != "." &&

@@ -21,8 +21,7 @@ type commit struct {
 // maxParents bounds the parents of one commit.
 const maxParents = 1000
 
-// readCommit reads a commit into r.commits, unless it is there. The error is errMany beyond
-// maxCommits.
+// readCommit reads a commit into r.commits. The error is errMany beyond maxCommits.
 func (r *repository) readCommit(name oid) error {
 	if r.commits[name] != nil {
 		return nil
@@ -85,8 +84,7 @@ func parseCommit(data []byte) (*commit, error) {
 	return c, nil
 }
 
-// peel follows tags from an object to a commit and returns its id. ok is false if the object is no
-// commit.
+// peel follows tags from an object to a commit and returns its id. ok is false if there is none.
 func (r *repository) peel(name oid) (at oid, ok bool, err error) {
 	for range 10 {
 		if r.commits[name] != nil {
@@ -121,8 +119,7 @@ const (
 
 // compared is the result of compare.
 type compared struct {
-	// in are the commits that only the new side has, newest first. out are those that only the old
-	// side has.
+	// in are the commits that only the new side has, out those that only the old side has.
 	in, out []oid
 	marks   map[oid]int
 	// more: the walk was cut off at maxCommits.

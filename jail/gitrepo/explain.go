@@ -275,8 +275,7 @@ func shortValue(value string) string {
 	return value
 }
 
-// refKind returns the kind and the short name of a ref. For the stash and unknown kinds, name is
-// "".
+// refKind returns the kind and short name of a ref. name is "" for the stash and unknown kinds.
 func refKind(ref string) (kind, name string) {
 	for prefix, kind := range map[string]string{"refs/heads/": "branch", "refs/tags/": "tag",
 		"refs/remotes/": "remote branch"} {

@@ -81,8 +81,7 @@ type Report struct {
 	Lines []string `json:"lines"`
 }
 
-// HeadChange is a change of HEAD. Each side is the name of a branch, or a commit id if HEAD is
-// detached.
+// HeadChange is a change of HEAD. Each side is a branch name, or a commit id if HEAD is detached.
 type HeadChange struct {
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
@@ -351,8 +350,7 @@ func (r *repository) head(side Side) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// symbolic returns the ref that a value of the form "ref: NAME" names. ok is false for other
-// values.
+// symbolic returns NAME of a value "ref: NAME". ok is false for other values.
 func symbolic(value string) (ref string, ok bool) {
 	ref, ok = strings.CutPrefix(value, "ref:")
 	return strings.TrimSpace(ref), ok

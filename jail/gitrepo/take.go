@@ -38,8 +38,7 @@ func ParseWant(text string) (w Want, err error) {
 
 // Taken is the result of Take: the objects that the real side lacks, and the change of the ref.
 type Taken struct {
-	// Ref is the full name of the ref of the real side. Before is its value there, "" for a new
-	// one.
+	// Ref is the full name of the real side's ref. Before is its value, "" for a new ref.
 	Ref    string `json:"ref"`
 	Before string `json:"before,omitempty"`
 	After  string `json:"after"`
@@ -97,8 +96,8 @@ func CleanRefusal(text string) Refusal { return Refusal(clean(text, 600)) }
 func refuse(format string, args ...any) error { return Refusal(fmt.Sprintf(format, args...)) }
 
 // Take finds the objects that the real side needs for want. It checks each as git fsck --strict
-// does, and that no object that the ref reaches is missing. All errors except context.Canceled are
-// a Refusal.
+// does, and that none that the ref reaches is missing. Its errors but context.Canceled are a
+// Refusal.
 func Take(ctx context.Context, files Files, want Want) (Taken, error) {
 	r, err := openRepository(ctx, files)
 	if err == nil {

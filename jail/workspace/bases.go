@@ -248,7 +248,7 @@ func (l *look) list(upper, real *os.File, path string, ctime sys.Time) (d listed
 	return d, nil
 }
 
-// file saves the real content of a file that the layer also has, if it is unchanged since the run
+// file saves the real content of a file that the layer has, if it did not change since the run
 // began.
 func (l *look) file(real *os.File, name string, path Name) error {
 	l.b.looked[path] = true

@@ -43,8 +43,7 @@ const (
 // ErrCacheInUse means that a jail or a session has the cache mounted.
 var ErrCacheInUse = errors.New("the cache is in use")
 
-// A CacheOwner says for whom and for what a cache was made. The store saves it, but does not check
-// it.
+// A CacheOwner says for whom and for what a cache was made. The store does not check it.
 type CacheOwner struct {
 	Name    string `json:"name"`
 	UID     uint32 `json:"uid"`     // of the caller
@@ -117,8 +116,7 @@ func (c Caches) Open(spec CacheSpec) (mount *os.File, fresh bool, err error) {
 	return mount, fresh, nil
 }
 
-// openLocked takes the lock of the cache and calls open. It retries while the kernel still uses the
-// image.
+// openLocked locks the cache and calls open. It retries while the kernel still uses the image.
 func (c Caches) openLocked(spec CacheSpec) (mount *os.File, fresh bool, err error) {
 	dir, unlock, err := c.lock(spec.ID, true)
 	if err != nil {
@@ -139,8 +137,7 @@ func (c Caches) openLocked(spec CacheSpec) (mount *os.File, fresh bool, err erro
 	return mount, fresh, nil
 }
 
-// lock opens the directory of a cache and waits for its lock. With create it makes a missing
-// directory.
+// lock opens the directory of a cache and waits for its lock. create makes a missing directory.
 func (c Caches) lock(id string, create bool) (dir *os.File, unlock func(), err error) {
 	for {
 		if create {
@@ -400,8 +397,7 @@ func mountAgain(image *os.File) (*os.File, error) {
 	return sys.MountExt4(loop, false)
 }
 
-// List describes all caches, the most recently used first. With an error it returns those that can
-// be read.
+// List describes all caches, the last used first. With an error it returns those that can be read.
 func (c Caches) List() (all []CacheInfo, err error) {
 	ids, err := c.ids()
 	if err != nil {
@@ -537,8 +533,7 @@ func (c Caches) pruneUnfinished() error {
 const (
 	// cacheAge is how long an unused cache is kept.
 	cacheAge = 30 * 24 * time.Hour
-	// maxCaches is how many caches a user may have. With one more, the least recently used is
-	// removed.
+	// maxCaches bounds the caches of a user. With one more, the least recently used is removed.
 	maxCaches = 64
 )
 

@@ -275,8 +275,7 @@ func split(path string) (dir, name string) {
 	return path[:max(i, 0)], path[i+1:]
 }
 
-// within reports whether path is dir or lies below it. Both are relative to the workspace, which is
-// "".
+// within reports whether path is dir or lies below it. The workspace itself is "".
 func within(dir, path string) bool { return dir == "" || paths.Within(dir, path) }
 
 func parentOf(path string) string { dir, _ := split(path); return dir }

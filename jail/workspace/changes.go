@@ -18,8 +18,7 @@ import (
 // maxDepth bounds the depth of directories: each level holds two descriptors and a list of names.
 const maxDepth = 1000
 
-// maxHoles bounds the bytes of holes that one review hashes, so that a sparse file of 1 TiB takes
-// no time.
+// maxHoles bounds the bytes of holes that one review hashes, since a sparse file may have 1 TiB.
 const maxHoles = 1 << 30
 
 // changes lists the differences between a frozen shadow and the real directory as it is now,
@@ -165,8 +164,7 @@ type walker struct {
 	hide  policy.Names
 	out   leftOut
 	taken taken
-	// later are discarded directories above the current one that are not emitted yet; see
-	// sendLater.
+	// later are discarded directories above the current one, not emitted yet; see sendLater.
 	later []Change
 	emit  func(Change) error
 }

@@ -265,8 +265,7 @@ type decided struct {
 	branch GitRef
 }
 
-// decide lists the changes and chooses those to commit. It returns an error if nothing may be
-// committed.
+// decide lists the changes and chooses those to commit. It returns an error if none may be.
 func (d decision) decide(ctx context.Context, o CommitOptions) (out decided, err error) {
 	if len(o.Hunks) > 0 && o.Digest == "" {
 		return out, fmt.Errorf("%w: hunk numbers need the digest of the review that listed them",

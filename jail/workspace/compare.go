@@ -65,8 +65,7 @@ func (k *walker) compare(upper, real *os.File, name, path string, before *sys.St
 	return c, nil
 }
 
-// kindOf returns the kind of the change from before to after, "" if they are equal. One of them may
-// be nil.
+// kindOf returns the kind of the change from before to after, "" for none. One of them may be nil.
 func kindOf(before, after *Node) Kind {
 	switch {
 	case before == nil:

@@ -193,8 +193,7 @@ func (f forking) freezeOwn(ctx context.Context, above []string) error {
 	return errors.Join(w.layer.close(), removeAt(w.home.dir, "upper.img"))
 }
 
-// linkOwn makes a hard link to the image of the workspace as a new frozen layer, and returns the
-// layer's id.
+// linkOwn makes a hard link to the workspace's image as a new frozen layer, and returns its id.
 func (f forking) linkOwn(ctx context.Context) (id string, err error) {
 	w := f.w
 	if err := f.settleOwn(ctx); err != nil {

@@ -31,8 +31,7 @@ const (
 	layerRecord = "layer.json"
 	// maxLayers bounds the frozen layers of a shadow, those of merges included.
 	maxLayers = 40
-	// foldAbove is the number of frozen layers above which fold joins those that no other shadow
-	// uses.
+	// foldAbove is the number of layers above which fold joins those that no other shadow uses.
 	foldAbove = 20
 )
 
@@ -531,8 +530,7 @@ func (l layerStore) ofOneAlone(m meta) (int, error) {
 // errOdd is returned by fold for a layer with special files, which cannot be copied.
 var errOdd = errors.New("a special file")
 
-// fold joins the first n frozen layers of the workspace into one. The joined layers are swept
-// later.
+// fold joins the first n frozen layers of the workspace into one. The old ones are swept later.
 func (f forking) fold(ctx context.Context, n int) (err error) {
 	w := f.w
 	layers, err := (layerStore{w.store}).openStack(w.meta.Layers[:n])

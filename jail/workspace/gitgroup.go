@@ -25,8 +25,7 @@ type gitGroup struct {
 	members []int
 }
 
-// ErrApart means that a commit or revert chose only a part of the data of a repository, and nothing
-// else.
+// ErrApart means that a commit or revert chose only a part of the data of a repository.
 var ErrApart = errors.New("the data of a repository is taken whole or not at all")
 
 const gitAtWork = "git has locked the repository: wait until it has ended, " +
@@ -58,8 +57,7 @@ func (s *selection) gitGroups() (groups []*gitGroup) {
 	return groups
 }
 
-// inGitGroup reports whether a change belongs to a gitGroup. A lock file that git in the jail left
-// does not.
+// inGitGroup reports whether a change belongs to a gitGroup. A lock file from the jail does not.
 func (c *Change) inGitGroup() bool {
 	switch {
 	case c.repo == nil || c.Kind == Added && c.repo.isLock(string(c.Path)):
@@ -77,8 +75,7 @@ func (g *gitGroup) needs(other *gitGroup) bool {
 	return g == other || r.fresh && (r.borrows || r.linked && r.outer.path == other.path)
 }
 
-// holdTogether holds back each group of which only a part can be taken. It reports whether there
-// was one.
+// holdTogether holds back each group that cannot be taken whole. It reports whether there was one.
 func (s *selection) holdTogether(groups []*gitGroup) (held bool) {
 	for _, g := range groups {
 		why := s.missing(g, groups)

@@ -56,8 +56,7 @@ const hiddenLayer = "hide"
 // whiteoutLinks bounds the links of one whiteout inode.
 const whiteoutLinks = 60000
 
-// findHidden finds the names in the real directory that match the patterns. It reads no content but
-// git indexes.
+// findHidden finds the names in the real directory that match the patterns. It reads git indexes.
 func findHidden(source *os.File, patterns []string) (*hiding, error) {
 	h := &hiding{names: policy.Hidden(patterns), source: source, roots: map[Name]Name{}}
 	for _, p := range patterns {
@@ -185,8 +184,7 @@ func (h *hiding) make(mount *os.File) error {
 	return h.makeIndexes(root, &w)
 }
 
-// make makes a directory of the hiding layer with its whiteouts, and the owner and mode of the real
-// one.
+// make makes a directory of the hiding layer with its whiteouts and the real one's owner and mode.
 func (d hiddenIn) make(root *os.File, w *whiter) error {
 	if d.path != "" {
 		_, err := inDir(root, d.path, func(parent *os.File, name string) (any, error) {

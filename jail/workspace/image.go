@@ -24,8 +24,7 @@ const (
 	minInodes = 2
 	blockSize = 4096
 	inodeSize = 256
-	// inodesOfOurs are the inodes for ext4 itself, the overlay and its two directories, and
-	// furnish.
+	// inodesOfOurs are inodes for ext4 itself, the overlay, its two directories, and furnish.
 	inodesOfOurs = 16
 )
 
@@ -139,8 +138,7 @@ func (s *Store) template(bytes, inodes int64) (*os.File, error) {
 	return f, nil
 }
 
-// dropTemplates removes all templates if there are at least that many. They are made again when
-// needed.
+// dropTemplates removes all templates if there are at least that many.
 func (s *Store) dropTemplates(least int) {
 	names, _ := s.names()
 	names = slices.DeleteFunc(names, func(name string) bool {
@@ -387,8 +385,7 @@ func (b *blanks) begin(bytes, inodes int64, drop func()) bool {
 	return true
 }
 
-// end adds the blank that was made, nil for none, and returns one that the caller must remove, or
-// nil.
+// end adds the blank that was made, if not nil. It returns one that the caller must remove, or nil.
 func (b *blanks) end(made *blank) (old *blank) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -470,8 +470,7 @@ func (home folder) readJournal() (*journal, error) {
 	return readJSON[journal](home.dir, journalName)
 }
 
-// Begun is a note in the store that the audit log has, or will have, the beginning of a commit or
-// revert.
+// Begun is a note in the store that the audit log has or will have the start of a commit or revert.
 type Begun struct {
 	Revert bool `json:"revert,omitempty"`
 	// Commit is the id of the commit that is to be reverted, if the caller named one.

@@ -76,8 +76,7 @@ func (lostMemory) Error() string {
 func (lostMemory) Is(err error) bool { return err == errLost }
 
 // newMemory makes an empty layer, a tmpfs. It attaches the mount on top of the store's directory in
-// this process's own mount namespace, since older kernels cannot clone a detached mount. The path
-// is not used.
+// this process's own mount namespace, since older kernels cannot clone a detached mount.
 func (l *layer) newMemory(store *os.File, bytes, inodes int64) (err error) {
 	if l.mount, err = sys.NewTmpfs(bytes, inodes+inodesOfMemory); err != nil {
 		return err
@@ -339,9 +338,8 @@ func (u *upperDir) through(path string) (dir *upperDir, real bool, lacking strin
 	return dir, !dir.opaque, "", nil
 }
 
-// at returns the parent directory of a path in the topmost layer that has the path, which the
-// caller closes, and the last component of the path. The error is fs.ErrNotExist if no layer has
-// it.
+// at returns the parent directory of a path in the topmost layer that has the path, and the last
+// component of the path. The caller closes dir. The error is fs.ErrNotExist if no layer has it.
 func (u *upperDir) at(path Name) (dir *os.File, name string, err error) {
 	parent, name := split(string(path))
 	d, err := u.open(parent)

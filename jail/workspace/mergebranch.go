@@ -273,8 +273,7 @@ func (m *mergeSides) asReal() (*Workspace, error) {
 	return w, err
 }
 
-// changes lists the branch's changes since the fork, as changes to the parent's shadow. w is from
-// asReal.
+// changes lists the branch's changes since the fork, as changes to m.view. w is from asReal.
 func (m *mergeSides) changes(ctx context.Context, w *Workspace) (all []Change, err error) {
 	if w.layer.mount == nil && len(w.layer.frozen) == 0 {
 		return nil, nil

@@ -59,8 +59,7 @@ func pastName(commit string) string { return pastPrefix + commit + ".json" }
 
 func pastContent(commit string, n int) string { return pastPrefix + commit + "-" + strconv.Itoa(n) }
 
-// newPast returns the past of a commit of these changes. If the commit keeps nothing, p is nil and
-// why says so.
+// newPast returns the past of a commit of changes. If it keeps nothing, p is nil and why says so.
 func newPast(commit string, changes []Change, r Retention, since sys.Time) (p *past, why string) {
 	p = &past{Commit: commit, Until: time.Now().Add(r.For).UTC(), Since: since}
 	for _, c := range changes {
@@ -84,8 +83,7 @@ func newPast(commit string, changes []Change, r Retention, since sys.Time) (p *p
 	return p, ""
 }
 
-// keepPast moves the content that the commit put aside into the store. It may run again after a
-// crash.
+// keepPast moves the content that was put aside into the store. It may run again after a crash.
 func (c *commit) keepPast() error {
 	p := c.journal.Past
 	index := map[Name]int{}

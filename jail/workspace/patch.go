@@ -63,8 +63,7 @@ func newChosen(paths []Name) (chosen, error) {
 	return all, nil
 }
 
-// has reports whether path is to be shown: it is chosen, beneath a chosen path, or nothing is
-// chosen.
+// has reports whether path is chosen, or beneath a chosen path. It is true if nothing is chosen.
 func (all chosen) has(path string) bool {
 	has := len(all) == 0
 	for i := range all {
@@ -107,8 +106,7 @@ func (p *patcher) change(c Change) error {
 	return p.difference(c, string(c.Kind), p.readReal, p.readUpper)
 }
 
-// difference writes a change as a diff. If git's format cannot express it, it writes a line with "#
-// " and word.
+// difference writes a change as a diff, or, if git has no form for it, as a line "# word PATH ...".
 func (p *patcher) difference(c Change, word string, readBefore, readAfter reader) error {
 	before, err := p.side(c, c.Before, readBefore)
 	if c.hidden {
@@ -165,8 +163,7 @@ func (p *patcher) side(c Change, n *Node, read reader) (*side, error) {
 	return &side{"100644", text}, nil
 }
 
-// readReal reads a real file with the caller's rights. The error is errNoText if the caller may
-// not.
+// readReal reads a real file as the caller. The error is errNoText if the caller may not.
 func (p *patcher) readReal(path Name, length int64) (text string, err error) {
 	text, err = doAs(p.w.meta.Caller, func() (string, error) {
 		return readBelow(p.w.source, path, length)

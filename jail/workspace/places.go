@@ -85,8 +85,7 @@ func (c *commit) hold() error {
 	return err
 }
 
-// holdRest opens the directories that hold could not reach before the modes above them were
-// changed.
+// holdRest opens directories that hold could not reach before the modes above were changed.
 func (c *commit) holdRest() error {
 	there, _ := c.journal.dirs()
 	if len(c.journal.Dirs) == len(there) {
@@ -140,8 +139,7 @@ func (c *commit) holdOne(path Name, dir *os.File) error {
 	return nil
 }
 
-// holdFresh adds a directory that the commit has just made to the held ones, in place of a reserved
-// descriptor.
+// holdFresh holds a directory that the commit has just made, in place of a reserved descriptor.
 func (c *commit) holdFresh(path Name, made *os.File) error {
 	if n := len(c.spare); n > spareFiles {
 		c.spare[n-1].Close()
@@ -389,8 +387,7 @@ func (p place) openFrom(near *os.File) (*os.File, error) {
 	return dir, nil
 }
 
-// lost returns an error that names the first maxNamed directories that were not found, nil if all
-// were.
+// lost returns an error that names the directories that were not found, nil if all were.
 func (c *commit) lost() error {
 	var lost []error
 	for _, path := range slices.Sorted(maps.Keys(c.hand.held)) {
@@ -401,8 +398,7 @@ func (c *commit) lost() error {
 	return someOf(lost)
 }
 
-// whereabouts returns the present parent directory and name of an open directory. name is "" if it
-// was removed.
+// whereabouts returns the present parent and name of an open directory; "" if it was removed.
 func whereabouts(dir *os.File) (parent *os.File, name string, err error) {
 	// If somebody moves the directory meanwhile, the name may be outdated, so it is checked.
 	for range 10 {

@@ -89,8 +89,7 @@ func (r resumption) lockWriter(ctx context.Context) error {
 }
 
 const (
-	// lockPatience bounds the wait for a lock that another process or the kernel is about to
-	// release.
+	// lockPatience bounds the wait for a lock of another process or the kernel.
 	lockPatience = 10 * time.Second
 	// lockPoll is the time between two attempts.
 	lockPoll = 5 * time.Millisecond
@@ -159,8 +158,7 @@ func (r resumption) begin(spec Spec) error {
 	})
 }
 
-// orAsBefore calls f, which makes an empty layer. If f fails, it removes the layer and restores
-// meta.json.
+// orAsBefore calls f, which makes a layer. If f fails, it removes the layer and restores meta.json.
 func (r resumption) orAsBefore(f func() error) error {
 	w, before := r.w, r.w.meta
 	err := f()
@@ -403,8 +401,7 @@ func (w *Workspace) SetResumable(yes bool) error {
 	return w.wrap("keep", w.save(true))
 }
 
-// lockInTime takes the lock of the workspace. It waits up to ten seconds for another holder
-// (ErrBusy).
+// lockInTime takes the lock of the workspace. It waits up to ten seconds for it (ErrBusy).
 func (home folder) lockInTime() (lock *os.File, err error) {
 	err = retry(context.Background(), ErrBusy, func() (err error) {
 		if lock, err = home.lock(); errors.Is(err, ErrBusy) {

@@ -248,8 +248,7 @@ func (s *scanner) fresh(old *scanner) (out []string) {
 	return out
 }
 
-// has reports whether s has the token, or one that is cut off at either end of a piece. s may be
-// nil.
+// has reports whether a token in s is a prefix of text, or text is one of it. s may be nil.
 func (s *scanner) has(text string) bool {
 	if s == nil {
 		return false

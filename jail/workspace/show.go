@@ -23,8 +23,7 @@ type ShowOptions struct {
 	Options PatchOptions
 	// Git reads the repositories that have changes; nil leaves out Shown.Git.
 	Git GitReader
-	// Hunks is called with the hunks of each modified text file, after the change itself. It may be
-	// nil.
+	// Hunks, if not nil, is called with the hunks of each modified text file, after its change.
 	Hunks func(FileHunks) error
 }
 
@@ -33,8 +32,7 @@ type Shown struct {
 	Summary
 	// Digest of the change set, for CommitOptions.
 	Digest string `json:"digest"`
-	// Renames are pairs of a deleted and an added file with the same content, at most 1,000. They
-	// are hints.
+	// Renames pairs deleted and added files with the same content, at most 1,000. They are hints.
 	Renames []Rename `json:"renames,omitempty"`
 	// Classes counts the changes with a risk of each class.
 	Classes map[string]int `json:"classes,omitempty"`
@@ -194,8 +192,7 @@ func (r *renames) find(ctx context.Context, w *Workspace) (out []Rename, err err
 	return out, nil
 }
 
-// Script is a package manager's command that a change adds, changes or removes, such as an npm
-// script.
+// Script is a package manager's command, such as an npm script, that a change affects.
 type Script struct {
 	// Name is the key of the command in the file: scripts.postinstall, bin.tool.
 	Name string `json:"name"`
@@ -255,8 +252,7 @@ func compareScripts(was, is map[string]string) (out []Script) {
 	return out
 }
 
-// commands returns the commands of one side by "table.name". A value that is no string is returned
-// as JSON.
+// commands returns the commands of one side by "table.name". A value that is no string is JSON.
 func commands(s *side, tables []string) map[string]string {
 	out := map[string]string{}
 	if s == nil {

@@ -230,8 +230,7 @@ func (s *Store) hold(exclusive bool) (release func(), err error) {
 // Sweep removes what interrupted Prepare, Discard and similar calls of dead processes have left,
 // and frozen layers that no workspace uses.
 func (s *Store) Sweep() error {
-	// Before the store's lock: a process that makes an image takes the lock of the reservations
-	// first.
+	// Before the store's lock: who makes an image takes the lock of the reservations first.
 	liveErr := s.sweepLive()
 	release, err := s.hold(true)
 	if err != nil {

@@ -89,8 +89,7 @@ func (a Approvals) SessionEnded(id string) {
 	}
 }
 
-// EndSession calls Options.Ended for a session that cannot be resumed any more, or whose shadow is
-// gone.
+// EndSession calls Options.Ended for a session that has ended for good or whose shadow is gone.
 func (a Approvals) EndSession(id string) error {
 	if a.s.o.Ended == nil {
 		return nil

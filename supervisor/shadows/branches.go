@@ -105,8 +105,7 @@ func (b Branches) Parent(ctx context.Context, c caller.Caller, id string) (strin
 	return info.Parent, err
 }
 
-// PreviewMerge lists the changes that a merge of a branch would take. No jail may use the branch or
-// its parent.
+// PreviewMerge lists what a merge of a branch would take. No jail may use the branch or its parent.
 func (b Branches) PreviewMerge(ctx context.Context, c caller.Caller,
 	id string) (workspace.MergePreview, error) {
 	info, err := b.branch(ctx, c, id)

@@ -129,8 +129,8 @@ func Digests(changes []workspace.Change) []string {
 
 // A RevertRequest selects the commit, or the paths of it, to revert.
 type RevertRequest struct {
-	// The id of a commit; none is the last one that stands, or with paths the last one that changed
-	// one of them.
+	// The id of a commit; none is the last one that is not reverted, or with paths the last one
+	// that changed one of them.
 	Commit string `json:"commit,omitempty"`
 	// Which paths of the commit, each with all beneath it; none is all. A path that the commit did
 	// not change is a pattern.
@@ -245,8 +245,7 @@ func (s *Store) Prune(_ context.Context, c caller.Caller) (Pruned, error) {
 }
 
 // Settle finishes or undoes the commits and reverts that a dead daemon left unfinished, and records
-// that. If it cannot do so for one, requests for that shadow get an error until a later Settle
-// succeeds.
+// that. If it cannot, requests for that shadow get an error until a later Settle succeeds.
 func (s *Store) Settle(ctx context.Context) error {
 	settled, err := s.Kept.Recover(ctx)
 	s.o.Check("settle commits that were cut off", err)

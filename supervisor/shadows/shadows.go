@@ -427,8 +427,7 @@ type CommitRequest struct {
 	Exact bool `json:"exact,omitempty"`
 	// Take only these hunks of these files, by number from 0; digest must be given.
 	Hunks map[string][]int `json:"hunks,omitempty"`
-	// Classes narrow the choice to changes with a risk of one of these classes; "plain" are those
-	// without any.
+	// Classes limit the choice to changes with a risk of these classes; "plain" means no risk.
 	Classes []string `json:"classes,omitempty"`
 	// Take the shadow's side of conflicts.
 	Theirs bool `json:"theirs,omitempty"`
@@ -437,8 +436,7 @@ type CommitRequest struct {
 	// Take this branch or tag as git fetch would, and nothing else: [+]REF[:NAME]. One path may
 	// name the repository.
 	GitOnly string `json:"git_only,omitempty"`
-	// Auto takes only changes that need no review. It is no error if there are none. Clients cannot
-	// set it.
+	// Auto takes only changes that need no review, also if there are none. Clients cannot set it.
 	Auto bool `json:"-"`
 }
 
@@ -630,8 +628,7 @@ type AutoCommit struct {
 	// Id of the commit; none if there was nothing to take.
 	ID      string  `json:"id,omitempty"`
 	Changes Changes `json:"changes"`
-	// Changes that are left for a person, and that no earlier invocation of the session named; the
-	// first 100.
+	// The first 100 changes that need a review and that no earlier invocation of the session named.
 	Left []workspace.Held `json:"left,omitempty"`
 	// Other invocations of the session run, so nothing was taken: their files may be half written.
 	// The end of the last of them takes the changes.

@@ -53,8 +53,7 @@ func attention(c api.Change) (why string, rank int) {
 	return "", 4
 }
 
-// moreRisks returns "; " and the classes of the risks from c.Risks[n] on that no earlier risk has,
-// "" for none.
+// moreRisks returns "; " and the classes of c.Risks[n:] that no earlier risk has, "" for none.
 func moreRisks(c api.Change, n int) string {
 	var more []string
 	n = min(n, len(c.Risks))

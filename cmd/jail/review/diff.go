@@ -220,8 +220,7 @@ func (g *gitFold) add(c api.Change, line string) error {
 	return err
 }
 
-// showGit writes the reports about repositories. folded: they replace the buffered list of git's
-// own files.
+// showGit writes the reports about repositories. folded: they replace the list in d.git.
 func (d *diffWriter) showGit() (folded bool) {
 	if d.summary == nil || len(d.summary.Git) == 0 {
 		return false
@@ -253,8 +252,7 @@ func gitLabel(r gitrepo.Report) string {
 // maxSpill is how many bytes a spill buffers in memory.
 const maxSpill = 1 << 20
 
-// A spill buffers text of any length: in memory, and from maxSpill on in an unlinked temporary
-// file.
+// A spill buffers text in memory, and from maxSpill bytes on in an unlinked temporary file.
 type spill struct {
 	buf  []byte
 	file *os.File
