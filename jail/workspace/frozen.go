@@ -140,8 +140,8 @@ func releaseAll(all []*frozenLayer) (err error) {
 	return err
 }
 
-// FrozenLayers returns detached read-only mounts of the frozen layers of the workspace, the newest first,
-// for Attach. The caller closes them.
+// FrozenLayers returns detached read-only mounts of the frozen layers of the workspace for Attach,
+// the newest first. The caller closes them.
 func FrozenLayers(w *Workspace) ([]*os.File, error) {
 	return locking(w, "frozen layers", func() ([]*os.File, error) { return mountsOf(w.layer.frozen) })
 }
