@@ -30,16 +30,16 @@ import (
 	"github.com/jail-sandbox/jail/jail/gitrepo"
 )
 
-// Arg is the first argument by which the daemon's program becomes a reader.
+// Arg is the first argument with which the daemon's executable runs as a reader.
 const Arg = "git-reader"
 
 const (
-	// readerControl is the reader's descriptor of its socket to the daemon.
+	// readerControl is the number of the reader's descriptor for its socket to the daemon.
 	readerControl = 3
-	// maxTime bounds one reading; the reader itself gives up a little earlier.
+	// maxTime bounds the run of a reader. The reader itself gives up after ownTime.
 	maxTime = 20 * time.Second
 	ownTime = 15 * time.Second
-	// maxQuestion bounds a message of the reader, in bytes.
+	// maxQuestion bounds a message from the reader, in bytes.
 	maxQuestion = 12 << 20
 )
 
@@ -47,17 +47,18 @@ const (
 type setup struct {
 	UID    uint32 `json:"uid"`
 	Filter []byte `json:"filter"`
-	// Take is a branch to take; without it a report is asked for.
+	// Take is the branch to take. If it is nil, the reader makes a report.
 	Take *gitrepo.Want `json:"take,omitempty"`
 }
 
-// question is what the reader asks or says; it has exactly one of its fields.
+// question is a message from the reader: a request for a file, or a result. It has exactly one of
+// the fields, File with More counting as one.
 type question struct {
 	Open   *place          `json:"open,omitempty"`
 	List   *place          `json:"list,omitempty"`
 	Done   *gitrepo.Report `json:"done,omitempty"`
 	Failed string          `json:"failed,omitempty"`
-	// File is the next part of the file of an object, More says that another follows.
+	// File is the next part of the file of an object. More: another part of it follows.
 	File  []byte         `json:"file,omitempty"`
 	More  bool           `json:"more,omitempty"`
 	Taken *gitrepo.Taken `json:"taken,omitempty"`
@@ -70,7 +71,7 @@ type place struct {
 	Path []byte       `json:"path"`
 }
 
-// answer is the daemon's answer, with a descriptor for an open file.
+// answer is the daemon's answer to Open or List. For Open it carries the descriptor of the file.
 type answer struct {
 	Missing   bool     `json:"missing,omitempty"`
 	Directory bool     `json:"directory,omitempty"`
@@ -80,7 +81,7 @@ type answer struct {
 	Names     [][]byte `json:"names,omitempty"`
 }
 
-// Main is the process of a reader. It returns the exit code.
+// Main is the main function of a reader process. It returns the exit code.
 func Main(stderr io.Writer) int {
 	conn, err := control.Inherit(readerControl)
 	if err != nil {
@@ -141,7 +142,7 @@ func take(ctx context.Context, conn *control.Conn, want gitrepo.Want) error {
 	return conn.Send(question{Taken: &taken})
 }
 
-// asked are files that the daemon opens.
+// asked is a gitrepo.Files that asks the daemon to open the files.
 type asked struct{ conn *control.Conn }
 
 func (a asked) Open(side gitrepo.Side, path string) (*os.File, int64, error) {
@@ -188,12 +189,12 @@ func (a asked) ask(q question) (said answer, f *os.File, err error) {
 	return said, f, err
 }
 
-// Spec describes how readers are started.
+// Spec says how to start a reader.
 type Spec struct {
-	// Exe is the daemon's own program.
+	// Exe is the path of the daemon's executable.
 	Exe string
 	UID uint32
-	// Filter is the compiled filter of system calls.
+	// Filter is the compiled seccomp filter.
 	Filter []byte
 }
 
@@ -209,8 +210,8 @@ func (s Spec) Explain(ctx context.Context, files gitrepo.Files) (gitrepo.Report,
 	return last.Done.Bounded(), nil
 }
 
-// Take starts a reader that finds what a branch needs. Errors that are a gitrepo.Refusal say why it
-// cannot be taken.
+// Take starts a reader that finds the objects for a commit of a branch; see gitrepo.Take. An error
+// that is a gitrepo.Refusal says why the branch cannot be taken.
 func (s Spec) Take(ctx context.Context, files gitrepo.Files, want gitrepo.Want) (gitrepo.Taken,
 	error) {
 	last, err := s.run(ctx, files, &want)
@@ -223,7 +224,7 @@ func (s Spec) Take(ctx context.Context, files gitrepo.Files, want gitrepo.Want) 
 	return *last.Taken, nil
 }
 
-// run starts a reader, answers it and returns the last that it says.
+// run starts a reader, answers its questions and returns its last message.
 func (s Spec) run(ctx context.Context, files gitrepo.Files, want *gitrepo.Want) (last question,
 	err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
@@ -245,7 +246,7 @@ func (s Spec) run(ctx context.Context, files gitrepo.Files, want *gitrepo.Want) 
 		return last, err
 	}
 	last, err = (&parts{}).listen(conn, files, setup{s.UID, s.Filter, want})
-	// A reader that has said its last word is not waited for.
+	// A reader that has sent its result is killed.
 	cancel()
 	if how := cmd.Wait(); err != nil && errors.Is(err, io.EOF) {
 		err = fmt.Errorf("it ended: %w", how)
@@ -256,14 +257,14 @@ func (s Spec) run(ctx context.Context, files gitrepo.Files, want *gitrepo.Want) 
 	return last, err
 }
 
-// parts are the files of objects that a reader has sent, the last one unfinished if open.
+// parts are the object files that a reader has sent. If open, the last one is not complete.
 type parts struct {
 	all   [][]byte
 	open  bool
 	bytes int
 }
 
-// listen answers a reader until its last word, which it returns.
+// listen sends the setup and answers a reader's questions until its result, which it returns.
 func (s *parts) listen(conn *control.Conn, files gitrepo.Files, first setup) (question, error) {
 	if err := conn.Send(first); err != nil {
 		return question{}, err
@@ -300,7 +301,7 @@ func (s *parts) listen(conn *control.Conn, files gitrepo.Files, first setup) (qu
 
 var errTaken = errors.New("the reader took what is no branch")
 
-// file holds a part of a file until Taken says of which object it is.
+// file adds a part of an object file. It returns errTaken beyond the bounds of gitrepo.
 func (s *parts) file(q question) error {
 	if s.bytes += len(q.File); s.bytes > gitrepo.MaxTakenBytes || len(s.all) > gitrepo.MaxTaken {
 		return errTaken
@@ -315,7 +316,7 @@ func (s *parts) file(q question) error {
 	return nil
 }
 
-// take gives the objects that the reader took their files.
+// take sets File of the packed objects in taken to the files that the reader has sent, in order.
 func (s *parts) take(taken *gitrepo.Taken) error {
 	if !taken.Valid() || len(taken.Objects) > gitrepo.MaxTaken || s.open {
 		return errTaken
@@ -335,7 +336,7 @@ func (s *parts) take(taken *gitrepo.Taken) error {
 	return nil
 }
 
-// names reports whether a place is one that a reader may name.
+// names reports whether a reader may ask for p: a clean relative path inside the repository.
 func (p place) names() bool {
 	name := string(p.Path)
 	return (p.Side == gitrepo.Real || p.Side == gitrepo.Shadow) && name != "" && name != "." &&
@@ -354,7 +355,7 @@ func answerOpen(conn *control.Conn, files gitrepo.Files, p place) error {
 	return conn.Send(answer{Size: size}, f)
 }
 
-// maxNames bounds the bytes of names in a directory.
+// maxNames bounds the bytes of the names in one directory.
 const maxNames = 8 << 20
 
 func answerList(conn *control.Conn, files gitrepo.Files, p place) error {

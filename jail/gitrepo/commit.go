@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// commit is what the history needs of a commit.
+// commit has the fields of a commit object that a walk of the history needs.
 type commit struct {
 	tree    oid
 	parents []oid
@@ -21,7 +21,7 @@ type commit struct {
 // maxParents bounds the parents of one commit.
 const maxParents = 1000
 
-// readCommit reads a commit into r.commits.
+// readCommit reads a commit into r.commits. The error is errMany beyond maxCommits.
 func (r *repository) readCommit(name oid) error {
 	if r.commits[name] != nil {
 		return nil
@@ -47,7 +47,7 @@ func (r *repository) readCommit(name oid) error {
 	return nil
 }
 
-// errMany is returned where a history is longer than what is read.
+// errMany means that a history is longer than maxCommits.
 var errMany = fmt.Errorf("more than %d commits", maxCommits)
 
 func parseCommit(data []byte) (*commit, error) {
@@ -71,7 +71,7 @@ func parseCommit(data []byte) (*commit, error) {
 		case field == "committer" && c.date == 0:
 			if i := strings.LastIndex(value, "> "); i >= 0 {
 				stamp, _, _ := strings.Cut(value[i+2:], " ")
-				// A date that is none orders the walk worse, and nothing else.
+				// An invalid date only makes the walk longer.
 				c.date, _ = strconv.ParseInt(stamp, 10, 64)
 			}
 		}
@@ -84,7 +84,7 @@ func parseCommit(data []byte) (*commit, error) {
 	return c, nil
 }
 
-// peel returns the commit to which a name leads, through tags. ok is false for other objects.
+// peel follows tags from an object to a commit and returns its id. ok is false if there is none.
 func (r *repository) peel(name oid) (at oid, ok bool, err error) {
 	for range 10 {
 		if r.commits[name] != nil {
@@ -110,24 +110,24 @@ func (r *repository) peel(name oid) (at oid, ok bool, err error) {
 	return name, false, errors.New("tags of tags")
 }
 
-// Marks of commits in a comparison.
+// Marks of commits in compare: reachable from the new side, from the old side.
 const (
 	// reachable from the new ones, from the old ones.
 	fromNew = 1 << iota
 	fromOld
 )
 
-// compared is a comparison of two histories.
+// compared is the result of compare.
 type compared struct {
-	// in are the commits that only the new side has, newest first, and out those of the old side.
+	// in are the commits that only the new side has, out those that only the old side has.
 	in, out []oid
 	marks   map[oid]int
-	// more: the histories are longer than what was read.
+	// more: the walk was cut off at maxCommits.
 	more bool
 }
 
-// compare walks two histories from their newest commits down to what both have, as git does to
-// find merge bases. both says that the commits that only the old side has are wanted, too.
+// compare walks two histories from their tips, fresh and old, down to common commits, as git does
+// to find merge bases. With both it also finds all commits that only the old side has.
 func (r *repository) compare(fresh, old []oid, both bool) (c compared, err error) {
 	c.marks = map[oid]int{}
 	q := &dateQueue{r: r, holds: map[oid]bool{}, came: map[oid]int{}}
@@ -195,13 +195,14 @@ func (r *repository) compare(fresh, old []oid, both bool) (c compared, err error
 	return c, nil
 }
 
-// dateQueue has the newest commit first, and those of one second in the order in which they came.
+// dateQueue is a heap of commits, the newest first. Commits of the same second are in the order in
+// which they were first pushed.
 type dateQueue struct {
 	r     *repository
 	names []oid
 	holds map[oid]bool
 	came  map[oid]int
-	// How many have the mark of one side only.
+	// fresh and old count the queued commits that are marked by one side only.
 	fresh, old int
 }
 

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// setting is one line of a configuration of git (git-config(1)). Section and key are in lower case.
+// setting is one setting of a git configuration (git-config(1)). Section and key are in lower case.
 type setting struct{ section, sub, key, value string }
 
 var errConfig = errors.New("a line is no setting")
 
-// parseConfig reads a configuration. It does not follow includes, since git follows none for what
-// this package asks.
+// parseConfig parses a git configuration. It does not follow includes, since git does not, either,
+// for the settings that this package reads.
 func parseConfig(text string) (all []setting, err error) {
 	p := configParser{text: strings.TrimPrefix(text, "\ufeff")}
 	for {
@@ -48,7 +48,7 @@ func (p *configParser) skipBlank() {
 	}
 }
 
-// header reads [section], [section.sub] or [section "sub"].
+// header parses [section], [section.sub] or [section "sub"].
 func (p *configParser) header() error {
 	end := strings.IndexAny(p.text, "]\"\n")
 	if end < 0 || p.text[end] == '\n' {
@@ -85,7 +85,7 @@ func (p *configParser) header() error {
 	return nil
 }
 
-// setting reads "key = value", or a key alone, which is true.
+// setting parses "key = value", or a key alone, whose value is "true".
 func (p *configParser) setting() (key, value string, err error) {
 	n := 0
 	for n < len(p.text) && (isLetter(p.text[n]) || n > 0 && (p.text[n] == '-' ||
@@ -109,7 +109,7 @@ func (p *configParser) setting() (key, value string, err error) {
 
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
-// value reads the rest of a line, with quotes, escapes and lines that go on.
+// value parses a value up to the end of its line, with quotes, escapes and continuation lines.
 func (p *configParser) value() (string, error) {
 	var b []byte
 	// kept is the length without trailing blanks.

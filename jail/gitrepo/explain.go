@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Explain returns what changed in a repository: refs and HEAD. The caller adds what the files
-// themselves say. A repository that is not understood is no error.
+// Explain reports the changes of refs and HEAD in a repository. The caller sets Path, Index, Files
+// and Bytes. For a repository that is not understood, it sets NotUnderstood and returns no error.
 func Explain(ctx context.Context, files Files) (Report, error) {
 	r, err := openRepository(ctx, files)
 	var report Report
@@ -71,7 +71,7 @@ func (r *repository) explain() (report Report, err error) {
 	return report, nil
 }
 
-// tips returns the commits of refs that can be read.
+// tips returns the ids of the commits to which refs lead. It leaves out those that cannot be read.
 func (r *repository) tips(refs map[string]string) (tips []oid) {
 	for _, value := range refs {
 		if name, ok := parseOID(value); ok {
@@ -83,7 +83,7 @@ func (r *repository) tips(refs map[string]string) (tips []oid) {
 	return tips
 }
 
-// refOrder has branches first, then tags, then all others.
+// refOrder returns the position of a ref in a report: branches first, then tags, stash and others.
 func refOrder(name string) int {
 	for i, prefix := range []string{"refs/heads/", "refs/tags/", "refs/stash"} {
 		if strings.HasPrefix(name, prefix) {
@@ -93,7 +93,7 @@ func refOrder(name string) int {
 	return 9
 }
 
-// shortHead returns the branch of HEAD, or the name of a commit.
+// shortHead returns the short name of the branch that HEAD names, or the commit id.
 func shortHead(head string) string {
 	if ref, ok := symbolic(head); ok {
 		return clean(strings.TrimPrefix(ref, "refs/heads/"), maxTitle)
@@ -104,7 +104,8 @@ func shortHead(head string) string {
 	return clean(head, 40)
 }
 
-// refChange compares the two values of a ref. was are the commits of all refs of the real side.
+// refChange describes the change of a ref from before to after. was are the commits of all refs of
+// the real side, against which a new ref is compared.
 func (r *repository) refChange(name, before, after string, was []oid) (c RefChange, err error) {
 	c = RefChange{Ref: clean(name, 200), Before: refValue(before), After: refValue(after)}
 	if !ValidRef(name) {
@@ -164,7 +165,7 @@ func (r *repository) refChange(name, before, after string, was []oid) (c RefChan
 	return c, nil
 }
 
-// refValue is the value of a ref as a report has it.
+// refValue returns the value of a ref for a RefChange.
 func refValue(value string) string {
 	if name, ok := parseOID(value); ok {
 		return name.String()
@@ -175,7 +176,7 @@ func refValue(value string) string {
 	return clean(value, 40)
 }
 
-// Write fills Lines. The caller has set what only the files say.
+// Write sets Lines from the other fields.
 func (p *Report) Write() {
 	p.Lines = []string{}
 	if p.NotUnderstood != "" {
@@ -206,7 +207,7 @@ func shownHead(head string) string {
 	return head
 }
 
-// line is a changed ref for people.
+// line describes the change in one line for people.
 func (c RefChange) line() string {
 	what, name := refKind(c.Ref)
 	if name == "" {
@@ -274,7 +275,7 @@ func shortValue(value string) string {
 	return value
 }
 
-// refKind splits the name of a ref into its kind and the short name.
+// refKind returns the kind and short name of a ref. name is "" for the stash and unknown kinds.
 func refKind(ref string) (kind, name string) {
 	for prefix, kind := range map[string]string{"refs/heads/": "branch", "refs/tags/": "tag",
 		"refs/remotes/": "remote branch"} {
@@ -288,8 +289,8 @@ func refKind(ref string) (kind, name string) {
 	return ref, ""
 }
 
-// Bounded returns a report of another process with texts as long and as clean as they are made
-// here.
+// Bounded returns a report from another process without Path and Lines, and with all texts and
+// lists cleaned and cut off as Explain does.
 func (p Report) Bounded() Report {
 	p.NotUnderstood = clean(p.NotUnderstood, 300)
 	p.Path, p.Lines = "", nil

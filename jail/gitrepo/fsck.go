@@ -11,10 +11,10 @@ import (
 	"sync"
 )
 
-// The checks of this file are those of git fsck --strict (git-fsck(1)). They hold for objects that
-// come into the real repository, as fetch.fsckObjects has them.
+// The checks in this file are those of git fsck --strict (git-fsck(1)). They are applied to objects
+// that are written to the real repository, as with fetch.fsckObjects.
 
-// entry is one name in a tree.
+// treeEntry is one entry of a tree object.
 type treeEntry struct {
 	mode string
 	name string
@@ -67,7 +67,7 @@ func parseTree(data []byte) (all []treeEntry, err error) {
 	return all, nil
 }
 
-// badName says why git refuses a name in a tree, or "".
+// badName returns why git fsck refuses a name in a tree, or "".
 func badName(name string) string {
 	switch {
 	case name == "", name == ".", name == "..":
@@ -82,7 +82,7 @@ func badName(name string) string {
 	return ""
 }
 
-// isDotGit reports whether a file system of some system takes a name for .git.
+// isDotGit reports whether HFS+, NTFS or a case-insensitive file system takes a name for .git.
 func isDotGit(name string) bool {
 	if strings.EqualFold(withoutIgnored(name), ".git") {
 		return true
@@ -97,7 +97,7 @@ func isDotGit(name string) bool {
 	return false
 }
 
-// withoutIgnored removes what HFS+ ignores in a name.
+// withoutIgnored removes the characters that HFS+ ignores in a name.
 func withoutIgnored(name string) string {
 	return strings.Map(func(c rune) rune {
 		switch {
@@ -109,8 +109,8 @@ func withoutIgnored(name string) string {
 	}, name)
 }
 
-// isDotFile reports whether a file system of some system takes a name for a dot and this file;
-// short is the beginning of its hashed short name on NTFS.
+// isDotFile reports whether HFS+, NTFS or a case-insensitive file system takes a name for "." and
+// file. short is the beginning of the file's hashed short name on NTFS.
 func isDotFile(name, file, short string) bool {
 	if strings.EqualFold(withoutIgnored(name), "."+file) {
 		return true
@@ -131,8 +131,8 @@ func isDotFile(name, file, short string) bool {
 	return err == nil && n > 0 && number[0] != '0' && strings.HasPrefix(short, stem)
 }
 
-// ident is a person and a date in a commit or tag.
-// It is compiled when it is first used, since each jail-shim links this package.
+// ident matches the person and date of a commit or tag. It is compiled when it is first used, since
+// each jail-shim links this package.
 var ident = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[^<>\n]* <[^<>\n]*> (0|[1-9][0-9]{0,17}) [+-][0-9]{4}$`)
 })
@@ -180,7 +180,7 @@ func checkCommit(data []byte) error {
 	return nil
 }
 
-// header returns the lines before the message.
+// header returns the header lines of a commit or tag: those before the message.
 func header(data []byte) ([]string, error) {
 	if bytes.IndexByte(data, 0) >= 0 {
 		return nil, errors.New("it has a NUL")
@@ -194,7 +194,8 @@ func header(data []byte) ([]string, error) {
 	return strings.Split(head, "\n"), nil
 }
 
-// checkTag returns what a tag names, and an error for a tag that git fsck refuses.
+// checkTag returns the id and kind of the object that a tag names. It returns an error for a tag
+// that git fsck refuses.
 func checkTag(data []byte) (of oid, what kind, err error) {
 	lines, err := header(data)
 	if err != nil {
@@ -223,8 +224,8 @@ func checkTag(data []byte) (of oid, what kind, err error) {
 	return of, what, nil
 }
 
-// checkOf returns the check of the content of a file of this name, which fails where git fsck refuses
-// the content; nil if git fsck does not look at it.
+// checkOf returns a function that checks the content of a file of this name as git fsck does, nil
+// if git fsck does not check such files.
 func checkOf(name string) func(data []byte) error {
 	switch {
 	case isDotFile(name, "gitmodules", "gi7eba"):
@@ -244,8 +245,9 @@ func checkAttributes(data []byte) error {
 	return nil
 }
 
-// checkModules refuses settings of submodules that make git run, write or ask what they name
-// (CVE-2018-11235, CVE-2018-17456, CVE-2020-5260, CVE-2025-48384).
+// checkModules returns an error for a .gitmodules file with settings by which git would run
+// commands, write outside, or ask other hosts (CVE-2018-11235, CVE-2018-17456, CVE-2020-5260,
+// CVE-2025-48384).
 func checkModules(data []byte) error {
 	settings, err := parseConfig(string(data))
 	if err != nil {

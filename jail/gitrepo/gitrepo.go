@@ -1,9 +1,9 @@
-// Package gitrepo reads repositories of git that a tool may have written: refs, loose objects and
-// packs. It says what changed between two sides of a repository, and finds what a branch needs that
-// one side lacks. It parses hostile input, has bounds on everything, opens files only through
-// Files, and runs no program; package gitreader runs it in a confined process. The formats are
-// gitrepository-layout(5), gitformat-pack(5) and gitglossary(7); what it does not understand is
-// said in a sentence.
+// Package gitrepo reads git repositories that a tool may have written: refs, loose objects and
+// packs. It reports the changes between two sides of a repository, and finds the objects of a
+// branch that one side lacks. It parses hostile input, has bounds on everything, opens files only
+// through Files, and runs no program; package gitreader runs it in a confined process. The formats
+// are gitrepository-layout(5), gitformat-pack(5) and gitglossary(7). It does not read all of them,
+// and says what it does not understand.
 package gitrepo
 
 import (
@@ -36,17 +36,17 @@ type Files interface {
 	List(side Side, path string) ([]string, error)
 }
 
-// Bounds of what one reading does.
+// Bounds of one Explain or Take.
 const (
 	maxRefs    = 20000
 	maxRefFile = 64 << 20 // packed-refs
 	maxCommits = 50000
 	maxPacks   = 200
-	// Of an object, and of the result of each delta.
+	// maxObject bounds an object, and the result of each delta, in bytes.
 	maxObject = 64 << 20
 	// Git itself makes chains of up to 4,095 deltas.
 	maxDeltas = 4095
-	// Of all objects that are inflated.
+	// maxInflated bounds the bytes of all objects together that are inflated.
 	maxInflated = 2 << 30
 	maxConfig   = 1 << 20
 	maxTitle    = 120 // characters
@@ -61,27 +61,27 @@ func unknown(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errUnknown}, args...)...)
 }
 
-// Report is what changed in a repository.
+// Report describes the changes in a repository.
 type Report struct {
 	// Path of the git directory, relative to the workspace.
 	Path string `json:"path"`
-	// NotUnderstood says why the rest is not given.
+	// NotUnderstood says why the repository could not be read; "" if it could.
 	NotUnderstood string `json:"not_understood,omitempty"`
-	// Head is the change of the branch that is checked out.
+	// Head is the change of HEAD, nil for none.
 	Head *HeadChange `json:"head,omitempty"`
 	Refs []RefChange `json:"refs,omitempty"`
 	// MoreRefs counts changed refs that are not listed.
 	MoreRefs int `json:"more_refs,omitempty"`
-	// Index: the list of what is staged changed.
+	// Index: git's index changed.
 	Index bool `json:"index,omitempty"`
-	// Files counts the changed files of objects and logs, Bytes is their size.
+	// Files counts the changed files of objects and logs. Bytes is the size of the new ones.
 	Files int   `json:"files,omitempty"`
 	Bytes int64 `json:"bytes,omitempty"`
-	// Lines is all of this for people.
+	// Lines are the same as sentences for people.
 	Lines []string `json:"lines"`
 }
 
-// HeadChange is a change of HEAD: the name of a branch, or of a commit if none is checked out.
+// HeadChange is a change of HEAD. Each side is a branch name, or a commit id if HEAD is detached.
 type HeadChange struct {
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
@@ -89,26 +89,26 @@ type HeadChange struct {
 
 // RefChange is a ref that differs.
 type RefChange struct {
-	// Ref is the whole name, refs/heads/main for example.
+	// Ref is the full name, refs/heads/main for example.
 	Ref string `json:"ref"`
-	// Before and After are names of objects, or "ref: " and the name of another ref. They are ""
-	// if there is none.
+	// Before and After are object ids, or "ref: " and the name of another ref, or "" if the ref
+	// does not exist.
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
-	// Rewritten: commits of before are not in after.
+	// Rewritten: the change is no fast-forward.
 	Rewritten bool `json:"rewritten,omitempty"`
-	// Commits are the new ones, Lost those that are not in the ref any more. With More there are
-	// more than were counted.
+	// Commits counts new commits, Lost those that the ref does not reach any more. With More there
+	// are more than were counted.
 	Commits int  `json:"commits,omitempty"`
 	Lost    int  `json:"lost,omitempty"`
 	More    bool `json:"more,omitempty"`
-	// Titles are first lines of messages, of the newest commits first.
+	// Titles are the first lines of the messages of new commits, the newest first, at most 3.
 	Titles []string `json:"titles,omitempty"`
-	// Problem says what is wrong with it: a missing object for example.
+	// Problem says what is wrong with the ref, a missing object for example; "" for nothing.
 	Problem string `json:"problem,omitempty"`
 }
 
-// oid is the name of an object: SHA-1, 20 bytes.
+// oid is an object id: SHA-1, 20 bytes.
 type oid [20]byte
 
 func (o oid) String() string { return hex.EncodeToString(o[:]) }
@@ -128,7 +128,7 @@ type repository struct {
 	// inflated counts the bytes of all objects that were inflated.
 	inflated int64
 	packs    [2][]*pack
-	// bases are results of deltas, of which others are made.
+	// bases is a cache of objects from packs, to which deltas are applied.
 	bases     map[packPlace]object
 	baseBytes int
 	commits   map[oid]*commit
@@ -163,7 +163,8 @@ func (r *repository) Close() {
 	}
 }
 
-// understand returns errUnknown for a side in a format that this package does not read.
+// understand returns errUnknown if a side has a format that this package does not read. It sets
+// bare and shallow.
 func (r *repository) understand(side Side) error {
 	for name, what := range map[string]string{
 		"commondir":               "it belongs to a linked worktree",
@@ -233,7 +234,7 @@ func (r *repository) exists(side Side, path string) (bool, error) {
 	return true, f.Close()
 }
 
-// read returns the content of a small file.
+// read returns the content of a file of at most most bytes, and errUnknown for a longer one.
 func (r *repository) read(side Side, path string, most int64) ([]byte, error) {
 	f, size, err := r.files.Open(side, path)
 	if err != nil {
@@ -250,8 +251,8 @@ func (r *repository) read(side Side, path string, most int64) ([]byte, error) {
 	return text, nil
 }
 
-// clean returns text for people, of at most so many characters: without control characters, those
-// that turn the direction of text, and what is no UTF-8.
+// clean returns text that can be shown to people: without control, format and line separator
+// characters, as valid UTF-8, and cut off after most characters.
 func clean(text string, most int) string {
 	var b strings.Builder
 	n := 0
@@ -272,8 +273,8 @@ func clean(text string, most int) string {
 	return strings.ToValidUTF8(b.String(), "\ufffd")
 }
 
-// refs returns the refs of a side by name: the name of an object, or "ref: " and another ref. A
-// loose ref comes before a packed one.
+// refs returns the values of a side's refs by name: an object id, or "ref: " and another ref. A
+// loose ref has priority over a packed one.
 func (r *repository) refs(side Side) (map[string]string, error) {
 	refs := map[string]string{}
 	text, err := r.read(side, "packed-refs", maxRefFile)
@@ -333,13 +334,13 @@ func (r *repository) looseRefs(side Side, dir string, refs map[string]string, de
 	return nil
 }
 
-// Errors of Files.Open for what is no regular file.
+// Errors of Files.Open for a path that is no regular file.
 var (
 	ErrDirectory = errors.New("is a directory")
 	ErrIrregular = errors.New("is no regular file")
 )
 
-// head returns the content of HEAD, "" for none.
+// head returns the content of HEAD, "" if there is no such file.
 func (r *repository) head(side Side) (string, error) {
 	text, err := r.read(side, "HEAD", 4096)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrIrregular) ||
@@ -349,13 +350,13 @@ func (r *repository) head(side Side) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// symbolic returns the ref that a value names.
+// symbolic returns NAME of a value "ref: NAME". ok is false for other values.
 func symbolic(value string) (ref string, ok bool) {
 	ref, ok = strings.CutPrefix(value, "ref:")
 	return strings.TrimSpace(ref), ok
 }
 
-// ValidRef reports whether git takes a name for a ref (git-check-ref-format(1)).
+// ValidRef reports whether git allows a full name of a ref (git-check-ref-format(1)).
 func ValidRef(name string) bool {
 	if !strings.Contains(name, "/") || strings.ContainsAny(name, " ~^:?*[\\\x7f") ||
 		strings.Contains(name, "..") || strings.Contains(name, "@{") ||

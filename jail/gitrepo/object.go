@@ -35,7 +35,7 @@ var emptyTree, _ = object{kind: treeKind}.named()
 // errMissing is returned for an object that neither side has.
 var errMissing = errors.New("is missing")
 
-// named returns the name of an object. It fails if the content is made for a collision of SHA-1.
+// named returns the id of an object. It fails if the content looks like a SHA-1 collision attack.
 func (o object) named() (name oid, err error) {
 	h := sha1cd.New().(sha1cd.CollisionResistantHash)
 	fmt.Fprintf(h, "%s %d\x00", o.kind, len(o.data))
@@ -47,7 +47,8 @@ func (o object) named() (name oid, err error) {
 	return oid(sum), nil
 }
 
-// load returns an object of either side, and that its content has the name.
+// load returns the object with this id from either side. It returns an error unless the content has
+// the id, and errMissing if neither side has the object.
 func (r *repository) load(name oid) (object, error) {
 	if name == emptyTree {
 		return object{kind: treeKind}, nil
@@ -83,7 +84,7 @@ func (r *repository) loadFrom(side Side, name oid) (object, error) {
 	return o, o.check(name)
 }
 
-// check returns an error unless the object has that name.
+// check returns an error unless the object has this id.
 func (o object) check(name oid) error {
 	got, err := o.named()
 	if err == nil && got != name {
@@ -92,7 +93,7 @@ func (o object) check(name oid) error {
 	return err
 }
 
-// has reports whether a side has an object, without reading it.
+// has reports whether a side has an object. It does not read the object.
 func (r *repository) has(side Side, name oid) (bool, error) {
 	for _, p := range r.packs[side] {
 		if _, ok, err := p.find(name); ok || err != nil {
@@ -102,13 +103,13 @@ func (r *repository) has(side Side, name oid) (bool, error) {
 	return r.exists(side, loosePath(name))
 }
 
-// loosePath is where a loose object is.
+// loosePath returns the path of a loose object in the git directory.
 func loosePath(name oid) string {
 	text := name.String()
 	return "objects/" + text[:2] + "/" + text[2:]
 }
 
-// readLoose returns the file of a loose object.
+// readLoose returns the compressed content of a loose object's file.
 func (r *repository) readLoose(side Side, name oid) ([]byte, error) {
 	f, size, err := r.files.Open(side, loosePath(name))
 	if err != nil {
@@ -123,9 +124,9 @@ func (r *repository) readLoose(side Side, name oid) ([]byte, error) {
 	return packed, err
 }
 
-// parseLoose reads the file of a loose object: one zlib stream and nothing after it.
+// parseLoose parses the file of a loose object: one zlib stream and nothing after it.
 func (r *repository) parseLoose(packed []byte) (object, error) {
-	// It reads bytes one by one, so that zlib takes no more than the stream.
+	// A bytes.Reader is an io.ByteReader, so that zlib reads no further than the stream.
 	in := bytes.NewReader(packed)
 	z, err := zlib.NewReader(in)
 	if err != nil {
@@ -167,7 +168,8 @@ func (k kind) known() bool {
 	return k == commitKind || k == treeKind || k == blobKind || k == tagKind
 }
 
-// spend counts an object of that length, and returns an error for one that is too long.
+// spend adds length to the inflated bytes. It returns an error if the object is longer than
+// maxObject, or all objects together than maxInflated.
 func (r *repository) spend(length int64) error {
 	if length > maxObject {
 		return fmt.Errorf("has more than %d MiB", maxObject>>20)
@@ -178,7 +180,7 @@ func (r *repository) spend(length int64) error {
 	return nil
 }
 
-// inflate reads exactly length bytes, and the end of the stream with its checksum.
+// inflate reads exactly length bytes and the end of the zlib stream, which checks the checksum.
 func (r *repository) inflate(z io.Reader, length int64) ([]byte, error) {
 	if err := r.spend(length); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// pack is a pack with its index of version 2 (gitformat-pack(5)).
+// pack is an open packfile with its index of version 2 (gitformat-pack(5)).
 type pack struct {
 	data, index *os.File
 	size        int64
@@ -23,7 +23,7 @@ type pack struct {
 	fan         [256]uint32
 }
 
-// packPlace is the place of an entry.
+// packPlace is a pack and the offset of an entry in it.
 type packPlace struct {
 	pack *pack
 	at   int64
@@ -33,11 +33,11 @@ var errPack = errors.New("its pack is damaged")
 
 const (
 	indexHead = 8 + 256*4
-	// Cached bases of deltas, in bytes.
+	// maxBases bounds the cache of delta bases in bytes.
 	maxBases = 48 << 20
 )
 
-// openPacks opens the packs of a side. Those that both sides have are opened for each.
+// openPacks opens the packs of a side. A pack that both sides have is opened twice.
 func (r *repository) openPacks(side Side) error {
 	names, err := r.list(side, "objects/pack")
 	if err != nil {
@@ -53,7 +53,7 @@ func (r *repository) openPacks(side Side) error {
 		}
 		p, err := r.openPack(side, "objects/pack/"+base)
 		if errors.Is(err, fs.ErrNotExist) {
-			// An index without its pack is left over; git ignores it, too.
+			// git, too, ignores an index without its pack.
 			continue
 		}
 		if err != nil {
@@ -108,7 +108,7 @@ func (p *pack) close() {
 
 func (p *pack) count() int64 { return int64(p.fan[255]) }
 
-// find returns the place of an object in the pack.
+// find returns the offset of an object in the pack. ok is false if the pack does not have it.
 func (p *pack) find(name oid) (at int64, ok bool, err error) {
 	low, high := int64(0), int64(p.fan[name[0]])
 	if name[0] > 0 {
@@ -133,7 +133,7 @@ func (p *pack) find(name oid) (at int64, ok bool, err error) {
 	return 0, false, nil
 }
 
-// offset returns the place of the n-th object.
+// offset returns the offset in the pack of the n-th object of the index.
 func (p *pack) offset(n int64) (int64, error) {
 	offsets := indexHead + p.count()*24
 	var small [4]byte
@@ -186,15 +186,15 @@ const (
 	nameDelta   = 7
 )
 
-// packEntry is an entry as it is in a pack: an object, or a delta to the object at base.
+// packEntry is an entry of a pack: an object, or, if kind is "", a delta to the object at base.
 type packEntry struct {
 	kind kind
 	base int64
 	data []byte
 }
 
-// unpack returns the object at a place. It follows the chain of deltas to its end and then applies
-// them, so that its depth takes no stack.
+// unpack returns the object at an offset. It is not recursive: it follows the chain of deltas to
+// its end and then applies them.
 func (r *repository) unpack(p *pack, at int64) (object, error) {
 	var deltas [][]byte
 	var places []int64
@@ -248,7 +248,7 @@ func (r *repository) cache(p *pack, at int64, o object) {
 	r.bases[packPlace{p, at}] = o
 }
 
-// entry reads one entry.
+// entry reads the entry at an offset.
 func (r *repository) entry(p *pack, at int64) (e packEntry, err error) {
 	if err := r.ctx.Err(); err != nil {
 		return e, err
@@ -313,7 +313,7 @@ func readOffset(in io.ByteReader) (int64, error) {
 	return 0, errPack
 }
 
-// applyDelta makes an object of its base.
+// applyDelta applies a delta to the data of its base object and returns the result.
 func (r *repository) applyDelta(base, delta []byte) ([]byte, error) {
 	from, n := binary.Uvarint(delta)
 	if n <= 0 || from != uint64(len(base)) {

@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// Want is a branch or tag to take from the shadow, as a refspec of git fetch names it.
+// Want names a branch or tag to take from the shadow, like a refspec of git fetch.
 type Want struct {
-	// From and Into are refs; Into may be "" for the same name.
+	// From is the ref in the shadow, Into the one in the real repository; "" is the same name.
 	From string `json:"from"`
 	Into string `json:"into,omitempty"`
 	// Force also takes what is not a fast-forward.
 	Force bool `json:"force,omitempty"`
 }
 
-// ParseWant reads [+]REF[:NAME].
+// ParseWant parses a Want of the form [+]REF[:NAME].
 func ParseWant(text string) (w Want, err error) {
 	text, w.Force = strings.CutPrefix(text, "+")
 	w.From, w.Into, _ = strings.Cut(text, ":")
@@ -36,33 +36,34 @@ func ParseWant(text string) (w Want, err error) {
 	return w, nil
 }
 
-// Taken is what a Want needs: objects that the real side lacks, and a ref.
+// Taken is the result of Take: the objects that the real side lacks, and the change of the ref.
 type Taken struct {
-	// Ref is the whole name of the ref of the real side, Before its value there.
+	// Ref is the full name of the real side's ref. Before is its value, "" for a new ref.
 	Ref    string `json:"ref"`
 	Before string `json:"before,omitempty"`
 	After  string `json:"after"`
-	// Line says the same for people.
+	// Line describes the change of the ref for people.
 	Line    string        `json:"line"`
 	Objects []TakenObject `json:"objects"`
 }
 
-// TakenObject is an object that the real side lacks. Its content is checked.
+// TakenObject is an object that the real side lacks. Take has checked its content.
 type TakenObject struct {
 	Name string `json:"name"`
-	// SHA256 of the file of a loose object of the shadow; "" for an object of a pack.
+	// SHA256 of the object's file, if the object is loose in the shadow; else "".
 	SHA256 string `json:"sha256,omitempty"`
-	// File is the file of an object of a pack, as a loose one has it.
+	// File is the content of a loose object's file, if the object is packed in the shadow.
 	File []byte `json:"-"`
 }
 
-// Path returns where the real repository has the object, relative to the git directory.
+// Path returns the path of the object's loose file, relative to the git directory. It returns false
+// if Name is no object id.
 func (o TakenObject) Path() (string, bool) {
 	name, ok := parseOID(o.Name)
 	return loosePath(name), ok
 }
 
-// Valid reports whether a Taken of another process names a branch or tag, and objects.
+// Valid reports whether a Taken from another process has a well-formed ref and well-formed ids.
 func (t Taken) Valid() bool {
 	_, after := parseOID(t.After)
 	return validTarget(t.Ref) && after && clean(t.Line, 600) == t.Line &&
@@ -77,25 +78,26 @@ func validTarget(ref string) bool {
 		strings.HasPrefix(ref, "refs/tags/"))
 }
 
-// Bounds of what is taken.
+// Bounds of Take.
 const (
 	MaxTaken      = 50000    // objects
 	MaxTakenBytes = 64 << 20 // of objects of packs, deflated
 	maxTreeDepth  = 500
 )
 
-// Refusal is why a branch is not taken: a sentence.
+// Refusal is an error of Take: a sentence that says why the branch cannot be taken.
 type Refusal string
 
 func (r Refusal) Error() string { return string(r) }
 
-// CleanRefusal returns a Refusal of another process.
+// CleanRefusal returns a Refusal for the text from another process, cleaned and cut off.
 func CleanRefusal(text string) Refusal { return Refusal(clean(text, 600)) }
 
 func refuse(format string, args ...any) error { return Refusal(fmt.Sprintf(format, args...)) }
 
-// Take finds what a Want needs. It checks each object as git fsck --strict does, and that all that
-// the ref reaches is there. Errors that are a Refusal say why nothing can be taken.
+// Take finds the objects that the real side needs for want. It checks each as git fsck --strict
+// does, and that none that the ref reaches is missing. Its errors but context.Canceled are a
+// Refusal.
 func Take(ctx context.Context, files Files, want Want) (Taken, error) {
 	r, err := openRepository(ctx, files)
 	if err == nil {
@@ -119,7 +121,7 @@ func Take(ctx context.Context, files Files, want Want) (Taken, error) {
 type taker struct {
 	*repository
 	taken Taken
-	// seen are trees and blobs that were looked at.
+	// seen are the trees and blobs that were visited.
 	seen  map[oid]bool
 	bytes int
 }
@@ -166,7 +168,7 @@ func (t *taker) take(want Want) error {
 	return nil
 }
 
-// resolve returns the whole names of both refs.
+// resolve returns the full names of both refs. theirs are the shadow's refs.
 func resolve(want Want, theirs map[string]string) (from, into string, err error) {
 	from = want.From
 	if !strings.HasPrefix(from, "refs/") {
@@ -201,7 +203,8 @@ func resolve(want Want, theirs map[string]string) (from, into string, err error)
 	return from, into, nil
 }
 
-// mayMove refuses a ref that is checked out, and one whose name is in the way of another.
+// mayMove returns a Refusal if the ref into is checked out in the real repository, is symbolic, or
+// its name conflicts with another ref. ours are the real side's refs.
 func (t *taker) mayMove(into string, ours map[string]string) error {
 	for name := range ours {
 		if strings.HasPrefix(name, into+"/") || strings.HasPrefix(into, name+"/") {
@@ -249,7 +252,8 @@ func (t *taker) mayMove(into string, ours map[string]string) error {
 	return nil
 }
 
-// tags takes the tags between a ref and its commit, and returns the commit.
+// tags adds the tag objects between the ref into, whose id is name, and its commit, and returns the
+// id of the commit.
 func (t *taker) tags(into string, name oid) (oid, error) {
 	for range 10 {
 		o, err := t.load(name)
@@ -281,7 +285,8 @@ func (t *taker) tags(into string, name oid) (oid, error) {
 	return name, refuse("%s is a tag of tags", into)
 }
 
-// fastForward refuses what takes commits from a branch, or moves a tag, unless that is wanted.
+// fastForward returns a Refusal if the change of a branch is no fast-forward or the tag exists,
+// unless want.Force is set.
 func (t *taker) fastForward(want Want, into string, tip oid) error {
 	if t.taken.Before == "" || want.Force {
 		return nil
@@ -303,7 +308,7 @@ func (t *taker) fastForward(want Want, into string, tip oid) error {
 		"+%s takes it all the same", into, want.From)
 }
 
-// history takes the commits that no ref of the real side reaches, with their trees.
+// history adds the commits that tip reaches and known, the real side's, do not, with their trees.
 func (t *taker) history(tip oid, known []oid) error {
 	c, err := t.compare([]oid{tip}, known, false)
 	if err == nil && c.more {
@@ -320,7 +325,7 @@ func (t *taker) history(tip oid, known []oid) error {
 		if err := checkCommit(o.data); err != nil {
 			return refuse("commit %s: %v", name, err)
 		}
-		// Below a shallow commit history is missing, and only if the real side knows it as one.
+		// The parents of a shallow commit are missing, so the real side could not have it whole.
 		if t.shallow[name] {
 			return refuse("commit %s has no history in this shallow repository", name)
 		}
@@ -339,7 +344,7 @@ func (t *taker) history(tip oid, known []oid) error {
 	return nil
 }
 
-// tree takes a tree with all beneath it but for what one of bases has at the same place.
+// tree adds a tree and all beneath it, except entries that one of the trees bases has, too.
 func (t *taker) tree(name oid, bases []oid, depth int) error {
 	if t.seen[name] || slices.Contains(bases, name) {
 		return nil
@@ -422,7 +427,8 @@ func (t *taker) blob(e treeEntry) error {
 	return t.add(e.oid, blobKind)
 }
 
-// add takes an object that the real side lacks. It is called once for each object.
+// add checks an object and adds it to the taken ones, unless the real side has it. It is called
+// once for each object.
 func (t *taker) add(name oid, want kind) error {
 	there, err := t.has(Real, name)
 	if err != nil || there {
@@ -440,7 +446,7 @@ func (t *taker) add(name oid, want kind) error {
 		o, err = t.parseLoose(file)
 	case errors.Is(err, fs.ErrNotExist):
 		o, err = t.loadPacked(Shadow, name)
-		// git need not have a file of it, and git fsck misses it.
+		// git needs no file of the empty tree, but git fsck reports it as missing.
 		if errors.Is(err, errMissing) && name == emptyTree {
 			o, err = object{kind: treeKind}, nil
 		}
@@ -465,7 +471,7 @@ func (t *taker) add(name oid, want kind) error {
 	return nil
 }
 
-// deflate returns the file of a loose object.
+// deflate returns the content of a loose object's file.
 func deflate(o object) ([]byte, error) {
 	var out bytes.Buffer
 	z := zlib.NewWriter(&out)

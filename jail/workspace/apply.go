@@ -16,27 +16,27 @@ import (
 // errChanged is returned for a path that changed after the check before the commit.
 var errChanged = fmt.Errorf("%w, just now", ErrConflict)
 
-// hand changes the real directory, with the caller's rights, by descriptor, one component at a
-// time.
+// hand changes the real directory with the caller's rights. It reaches directories by descriptor,
+// one path component at a time.
 type hand struct {
 	real *os.File // the real directory
 	as   Caller
 	id   string // of the commit
-	// held are the directories that the commit changes, by their paths before it; nil for a lost
-	// one.
+	// held maps the path of each directory that the commit changes, as before the commit, to its
+	// descriptor; nil for a directory that was not found again.
 	held map[Name]*os.File
 }
 
 func (h hand) temp(i int) string { return ".jail-" + h.id + "-" + strconv.Itoa(i) }
 
-// at runs f, as the caller, with the directory of a path and the path's last component.
+// at calls f, with the caller's rights, with the parent directory of path and its last component.
 func (h hand) at(path Name, f func(dir *os.File, name string) error) error {
 	parent, name := split(string(path))
 	return h.in(Name(parent), func(dir *os.File) error { return f(dir, name) })
 }
 
-// in runs f, as the caller, with a directory that was opened with O_PATH: the held one, wherever it
-// is by now.
+// in calls f, with the caller's rights, with the directory that had this path before the commit,
+// opened with O_PATH. It may have been moved since.
 func (h hand) in(path Name, f func(dir *os.File) error) error {
 	return h.as.do(func() error {
 		dir, done, err := h.dir(path)
@@ -48,7 +48,7 @@ func (h hand) in(path Name, f func(dir *os.File) error) error {
 	})
 }
 
-// statDir describes a directory below root.
+// statDir returns the stat of a directory below root.
 func statDir(root *os.File, path string) (sys.Stat, error) {
 	dir, err := openDir(root, path)
 	if err != nil {
@@ -75,8 +75,8 @@ func openDir(root *os.File, path string) (*os.File, error) {
 	return at, err
 }
 
-// inDir returns what f returns of the directory below root that has a path, and of the last name of
-// the path.
+// inDir calls f with the parent directory of path, which is below root, and the last component of
+// path. It returns f's results.
 func inDir[P ~string, T any](root *os.File, path P, f func(dir *os.File, name string) (T, error)) (
 	out T, err error) {
 	parent, name := split(string(path))
@@ -88,8 +88,8 @@ func inDir[P ~string, T any](root *os.File, path P, f func(dir *os.File, name st
 	return f(dir, name)
 }
 
-// apply executes step i, in directories that must be where they were. New content must have been
-// staged.
+// apply executes step i. It returns errChanged if a directory of the step was moved. New content
+// must have been staged.
 func (h hand) apply(i int, s step) error {
 	if s.Op == opChmod {
 		place := s.Path
@@ -131,7 +131,7 @@ func (h hand) apply(i int, s step) error {
 	})
 }
 
-// tookOld checks that the path that a step has put aside is what the step saw before.
+// tookOld returns errChanged unless the content that a step moved to temp is s.Old.
 func tookOld(near *os.File, temp string, s step) error {
 	st, err := sys.LstatAt(near, temp)
 	if err == nil && !s.Old.sameContent(st) {
@@ -140,7 +140,8 @@ func tookOld(near *os.File, temp string, s step) error {
 	return err
 }
 
-// move runs f with the directory of the temporary name and that of the path.
+// move calls f, with the caller's rights, with the directory of the step's temporary name, and the
+// parent directory and last component of its path.
 func (h hand) move(s step, f func(near, dir *os.File, name string) error) error {
 	return h.at(s.Path, func(dir *os.File, name string) error {
 		near, done, err := h.dir(s.Near)
@@ -183,8 +184,8 @@ func (h hand) chmod(s step, mode uint32) error {
 	})
 }
 
-// open opens a path with O_PATH; the caller of open has the caller's rights. A held directory is
-// itself, wherever it is by now.
+// open opens a path with O_PATH. It must be called with the caller's rights. A held directory is
+// opened by its descriptor, wherever it was moved.
 func (h hand) open(path Name) (*os.File, error) {
 	parent, name := split(string(path))
 	if _, known := h.held[path]; known || name == "" {
@@ -203,9 +204,8 @@ func (h hand) open(path Name) (*os.File, error) {
 	return sys.OpenPath(dir, name)
 }
 
-// find describes a name in a directory, nil if the directory has no such name. A lost directory is
-// an error. A missing directory below a held one is the commit's own, not made yet or already
-// removed.
+// find returns the stat of a name in a directory, nil if there is no such name, or if dir is below
+// a held directory and does not exist. It returns an error if dir was not found again.
 func (h hand) find(dir Name, name string) (*sys.Stat, error) {
 	var found *sys.Stat
 	err := h.in(dir, func(d *os.File) error {
@@ -221,7 +221,7 @@ func (h hand) find(dir Name, name string) (*sys.Stat, error) {
 	return found, err
 }
 
-// chmodded returns the inode that a chmod is meant for.
+// chmodded returns the number of the inode whose mode an opChmod step changes.
 func (s step) chmodded() uint64 {
 	if s.Old != nil {
 		return s.Old.Ino
@@ -229,11 +229,10 @@ func (s step) chmodded() uint64 {
 	return s.Staged
 }
 
-// foreignError is returned for a path that was left alone because somebody else changed it
-// meanwhile. It names the place of the previous content.
+// foreignError means that undo left a path as it is, because somebody else changed it meanwhile.
 type foreignError struct {
 	path Name
-	// aside is "" if there was no previous content.
+	// aside is the path to which the previous content was moved, "" for none.
 	aside Name
 	how   string
 }
@@ -247,13 +246,12 @@ func (e *foreignError) Error() string {
 	return text
 }
 
-// errMounted is returned if a mount covers what has to be put back.
+// errMounted is returned by undo if a mount covers the path to restore.
 var errMounted = errors.New(
 	"something is mounted on it: unmount it, and it is put back with the next command that uses " +
 		"this run")
 
-// undo reverses step i if the inodes show that it was executed. again is true if undo may have been
-// executed before.
+// undo reverses step i if the inodes show that it was executed. again: undo may have run before.
 func (h hand) undo(i int, s step, again bool) error {
 	if s.Op == opChmod {
 		return h.undoChmod(s)
@@ -296,8 +294,8 @@ func (h hand) undo(i int, s step, again bool) error {
 	return err
 }
 
-// isMade reports whether now, at the path of a step, is what the step put there and nobody has
-// written to since.
+// isMade reports whether now, the stat of the step's path, is of the inode that the step put there,
+// unchanged since.
 func (h hand) isMade(s step, now *sys.Stat) (bool, error) {
 	if now == nil || s.Staged == 0 || now.Ino != s.Staged {
 		return false, nil
@@ -358,7 +356,7 @@ func (h hand) undoCreate(i int, s step, ours, aside, again bool) error {
 	return err
 }
 
-// stands reports whether a directory still exists. It may have been removed with all its entries.
+// stands reports whether a directory still exists.
 func (h hand) stands(path Name) bool {
 	dir, done, err := h.dir(path)
 	if err != nil {
@@ -369,7 +367,7 @@ func (h hand) stands(path Name) bool {
 	return err == nil && st.Nlink > 0
 }
 
-// removeHeld removes a directory that somebody has moved, by its present name.
+// removeHeld removes an open directory that somebody has moved. It finds its present name.
 func (h hand) removeHeld(dir *os.File) error {
 	parent, name, err := whereabouts(dir)
 	if err != nil || name == "" {
@@ -379,8 +377,8 @@ func (h hand) removeHeld(dir *os.File) error {
 	return h.as.do(func() error { return sys.RmdirAt(parent, name) })
 }
 
-// keepAside renames what was put aside, since something else has its path: name.orig, name.orig-2
-// and so on.
+// keepAside moves the content that step i put aside to name.orig, name.orig-2 and so on, since
+// something else is at its path. It returns a *foreignError with that path.
 func (h hand) keepAside(i int, s step) error {
 	if err := h.unlessMounted(s, nil); err != nil {
 		return err
@@ -409,7 +407,7 @@ func origName(name string, n int) string {
 	return name[:min(len(name), 255-len(ext))] + ext
 }
 
-// unlessMounted returns errMounted if a mount on the step's path is the cause, and err otherwise.
+// unlessMounted returns err, joined with errMounted if something is mounted on the step's path.
 func (h hand) unlessMounted(s step, err error) error {
 	return errors.Join(h.at(s.Path, func(dir *os.File, name string) error {
 		mounted, statErr := sys.IsMount(dir, name)
@@ -423,7 +421,8 @@ func (h hand) unlessMounted(s step, err error) error {
 	}))
 }
 
-// missing reports whether err says that a path does not exist, or no longer.
+// missing reports whether err means that a path does not exist, or leads through something that is
+// no directory.
 func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err,
 		syscall.ELOOP)
@@ -446,9 +445,9 @@ func (h hand) undoChmod(s step) error {
 	return h.chmod(s, s.From)
 }
 
-// clean removes what step i put aside, after the commit has succeeded. Of a tree it removes only
-// the listed entries: others are somebody else's, and the rest gets its name back. It reports files
-// with further links to touched.
+// clean removes the content that step i put aside, after the commit has succeeded. Of a directory
+// it removes only the entries that the step lists. If others are left, it moves the directory back
+// and returns a *leftError. It calls touched for each removed file that has other links.
 func (h hand) clean(i int, s step, touched func(sys.Stat)) error {
 	if s.Op != opRemove && s.Op != opReplace {
 		return nil
@@ -473,8 +472,8 @@ func (h hand) clean(i int, s step, touched func(sys.Stat)) error {
 		} else {
 			err = h.forget(root+"/"+b.Path, touched)
 		}
-		// Entries that somebody else added, removed or keeps busy are no failure: they keep their
-		// directory, and that is reported.
+		// Entries that somebody else added, removed or keeps busy are no failure: their directory
+		// stays, and a *leftError is returned below.
 		if err != nil && !missing(err) && !stays(err) {
 			return fmt.Errorf("%s: removed entries are still aside: %w", s.Path, err)
 		}
@@ -500,15 +499,15 @@ func (h hand) clean(i int, s step, touched func(sys.Stat)) error {
 	return e
 }
 
-// stays reports whether err says that an entry is in the way of a removal, and not that the disk
-// failed.
+// stays reports whether err means that a directory is not empty or may not be removed, and not that
+// the disk failed.
 func stays(err error) bool {
 	return errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EISDIR) || errors.Is(err,
 		fs.ErrPermission)
 }
 
-// leftError is returned if somebody else put something into a directory that a commit removed. It
-// is no failure: the entry is still there.
+// leftError means that a directory which a commit removed still exists, since somebody else put
+// something into it. The commit has succeeded all the same.
 type leftError struct{ path Name }
 
 func (e *leftError) Error() string {
@@ -516,7 +515,7 @@ func (e *leftError) Error() string {
 		e.path)
 }
 
-// forget removes a file or link.
+// forget removes a file or symbolic link. It calls touched if the file has other links.
 func (h hand) forget(path Name, touched func(sys.Stat)) error {
 	return h.at(path, func(dir *os.File, name string) error {
 		f, err := sys.OpenPath(dir, name)
@@ -534,8 +533,8 @@ func (h hand) forget(path Name, touched func(sys.Stat)) error {
 	})
 }
 
-// openUp lets the owner remove the entries of a directory. If it fails, so will the removal, which
-// is reported.
+// openUp adds mode 0700 to a directory, so that its owner can remove the entries. Errors are
+// ignored: the removal would fail, too.
 func (h hand) openUp(path Name) {
 	h.as.do(func() error {
 		f, err := h.open(path)

@@ -15,9 +15,9 @@ import (
 )
 
 // archived is an entry of an archive. An archive is an upper layer in one file: a JSON line for
-// each entry in the order of a walk, after that of a regular file its bytes without holes, and a
-// last line that marks the file as complete. It has no paths, so no entry leads elsewhere: a reader
-// goes down and up by the entries.
+// each entry in the order of a walk, followed by the bytes of a regular file without its holes, and
+// a last line that marks the file as complete. It has names and no paths, so that no entry leads
+// out of the layer.
 //
 //	{"dir":{…}}                      the root
 //	{"name":"YQ==","file":{…},"data":[[0,3]]}
@@ -44,7 +44,7 @@ type archived struct {
 	Data [][2]int64 `json:"data,omitempty"`
 }
 
-// layerInode are the attributes of a file or directory.
+// layerInode has the attributes of a file or directory.
 type layerInode struct {
 	Mode   uint32            `json:"mode"`
 	Mtime  sys.Time          `json:"mtime"`
@@ -66,7 +66,7 @@ type archiver struct {
 	seen map[uint64]int
 }
 
-// writeArchive writes the layer below upper to f and makes it durable.
+// writeArchive writes the tree below upper to f as an archive and syncs f.
 func writeArchive(f, upper *os.File) error {
 	a := &archiver{w: bufio.NewWriterSize(f, 1<<16), seen: map[uint64]int{}}
 	err := a.dir(nil, upper, 0)
@@ -211,7 +211,7 @@ func layerInodeOf(f *os.File, st sys.Stat) (*layerInode, error) {
 	return n, nil
 }
 
-// errArchive is returned for a file that writeArchive did not write.
+// errArchive is returned for a file that is no complete archive.
 var errArchive = errors.New("the file of the upper layer is damaged")
 
 // maxLine bounds one line of an archive in bytes: a name, a link's target and attributes.
@@ -228,12 +228,12 @@ type unarchiver struct {
 type openedDir struct {
 	f    *os.File
 	path string
-	// Set when the directory is left, since its entries change its time, and its mode may forbid
-	// them.
+	// node is set after the entries are made, since they change the mtime, and the mode may forbid
+	// to make them.
 	node layerInode
 }
 
-// readArchive makes the layer that writeArchive wrote to f below upper, which is empty.
+// readArchive makes the entries of the archive f below upper, an empty directory.
 func readArchive(f, upper *os.File) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -346,7 +346,7 @@ func (u *unarchiver) file(in openedDir, name string, e archived) error {
 	return errors.Join(err, f.Close())
 }
 
-// endow sets the attributes of an inode.
+// endow sets the extended attributes, mode and mtime of an open file or directory.
 func endow(f *os.File, n layerInode) error {
 	for name, value := range n.Xattrs {
 		if err := sys.SetXattr(f, name, value); err != nil {

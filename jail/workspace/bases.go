@@ -14,18 +14,17 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// A merge needs three contents: the shadow's, the present real one, and the base, from which the
-// tool went on. The base exists only in the real directory, until somebody changes it there. So
-// jail saves the real content of the text files that the tool touched: of a run at its end, of a
-// session after each invocation, since overlayfs reports no copy-up. A file that somebody changed
-// in the real directory before is not saved, and not merged: the tool may have read the content of
-// before. The ctime says so, by the same rule as for a conflict.
+// A merge needs three contents: the shadow's, the present real one, and the base, which the tool
+// began with. The base exists only in the real directory, until somebody changes it there. So jail
+// saves the real content of the text files that the tool has changed: at the end of a run, and
+// after each invocation of a session, since overlayfs reports no copy-up. If the ctime shows that a
+// file changed in the real directory before that, its base is unknown, and the file is not merged.
 //
 // After a commit of a live workspace the base of a path is the tool's side of that commit.
 const (
 	maxBaseBytes = 16 << 20
 	maxBaseFiles = 5000
-	// maxBaseLog bounds the file with the contents: those of earlier commits stay in it.
+	// maxBaseLog bounds the file with the contents in bytes. Outdated contents stay in it.
 	maxBaseLog  = 4 * maxBaseBytes
 	baseIndex   = "base.json"
 	baseContent = "base.dat"
@@ -37,31 +36,31 @@ type baseFile struct {
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
 	Mode   uint32 `json:"mode"`
-	// Commit: the tool's side of a commit, and not what was there when the run began.
+	// Commit: the content is the tool's side of a commit, not the real file of before the run.
 	Commit bool `json:"commit,omitempty"`
 }
 
-// bases are the saved bases of a workspace whose layer this process made, and what a look after an
-// invocation need not look at again.
+// bases are the saved base contents of a workspace whose layer this process made, and the paths
+// that SaveBases need not look at again.
 type bases struct {
 	read  bool
 	index []baseFile
-	// end is that of the content in the file.
+	// end is the offset after the last content in the file.
 	end int64
-	// looked are the paths of which a look has decided.
+	// looked are the paths for which SaveBases has decided whether to save a base.
 	looked map[Name]bool
-	// dirs are the directories of the layer as they were listed last.
+	// dirs are the directories of the layer, by path, as they were listed last.
 	dirs map[string]listedDir
 }
 
-// A listedDir is a directory of the layer that has all its entries looked at as long as it keeps
-// its ctime, which a copy-up changes.
+// A listedDir is a directory of the layer whose entries SaveBases has looked at. It is listed again
+// when its ctime has changed, which each copy-up does.
 type listedDir struct {
 	ctime sys.Time
 	subs  []string
 }
 
-// open reads the index, once.
+// open reads the index of the saved bases, unless that was done before.
 func (b *bases) open(home folder) error {
 	if b.read {
 		return nil
@@ -82,7 +81,7 @@ func (b *bases) open(home folder) error {
 	return nil
 }
 
-// room reports whether one more base of that size may be saved beside those in index and more.
+// room reports whether one more base of size bytes may be saved in addition to index and more.
 func (b *bases) room(more []newBase, size int64) bool {
 	total, end := size, b.end+size
 	for _, f := range b.index {
@@ -96,7 +95,7 @@ func (b *bases) room(more []newBase, size int64) bool {
 		total <= maxBaseBytes && end <= maxBaseLog
 }
 
-// A newBase is a base to save.
+// A newBase is base content that is to be saved.
 type newBase struct {
 	path   Name
 	text   string
@@ -104,8 +103,8 @@ type newBase struct {
 	commit bool
 }
 
-// add saves bases. It does not wait for the disk: a live workspace does not outlive a power loss.
-// Content behind the last one of the index is of an earlier add that was cut off.
+// add saves bases. It does not wait for the disk: a live workspace does not survive a power loss.
+// It overwrites content after the last one in the index, which an interrupted add may have left.
 func (b *bases) add(home folder, more []newBase) error {
 	if len(more) == 0 {
 		return nil
@@ -167,7 +166,7 @@ func saveBases(ctx context.Context, w *Workspace) error {
 	return errors.Join(err, w.bases.add(w.home, l.found))
 }
 
-// look is one SaveBases.
+// look is the work of one SaveBases.
 type look struct {
 	b     *bases
 	k     *walker
@@ -216,7 +215,7 @@ func (l *look) dir(upper, real *os.File, path string, depth int) error {
 	return nil
 }
 
-// list looks at the entries of a directory that has changed.
+// list lists a directory of the layer that has changed, and saves the bases of its new files.
 func (l *look) list(upper, real *os.File, path string, ctime sys.Time) (d listedDir, err error) {
 	d.ctime = ctime
 	names, err := upper.Readdirnames(-1)
@@ -249,7 +248,8 @@ func (l *look) list(upper, real *os.File, path string, ctime sys.Time) (d listed
 	return d, nil
 }
 
-// file saves the real content of a file that the layer has, if that is what the tool began with.
+// file saves the real content of a file that the layer has, if it did not change since the run
+// began.
 func (l *look) file(real *os.File, name string, path Name) error {
 	l.b.looked[path] = true
 	st, err := l.k.lookup(real, name)
@@ -273,8 +273,8 @@ func (l *look) file(real *os.File, name string, path Name) error {
 	return nil
 }
 
-// saveCommitted saves the tool's sides of a commit of a live workspace: the bases of its further
-// changes. texts are the contents of those that the commit does not take from the layer.
+// saveCommitted saves the tool's content of each file in a commit of a live workspace. It is the
+// base for later changes of the file.
 func (c *commit) saveCommitted() error {
 	b := &c.w.bases
 	if err := b.open(c.w.home); err != nil {
@@ -308,7 +308,7 @@ func (c *commit) saveCommitted() error {
 	return b.add(c.w.home, more)
 }
 
-// prune forgets the bases of earlier commits of these paths.
+// prune removes the bases that earlier commits of these paths have saved from the index.
 func (b *bases) prune(again []takenPath) {
 	paths := map[Name]bool{}
 	for _, t := range again {
@@ -336,8 +336,7 @@ func (b *basis) add(c Change) {
 	}
 }
 
-// save writes the bases that the last review of w noted and that no look has saved, and makes all
-// of them durable.
+// save saves the bases of the changes that are not saved yet, and makes all bases durable.
 func (b *basis) save(w *Workspace) error {
 	if w.source == nil {
 		return nil
@@ -380,8 +379,8 @@ func (b *basis) save(w *Workspace) error {
 	return errors.Join(f.Sync(), w.home.writeJSON(baseIndex, w.bases.index, true))
 }
 
-// base returns the saved content from which the tool went on: what the real directory had when the
-// run began, or the tool's side of the last commit of the path.
+// base returns the saved base content of a path and its mode: those of the real file when the run
+// began, or of the tool's side of the path's last commit. ok is false if none is saved.
 func (home folder) base(path Name, t taken) (text string, mode uint32, ok bool, err error) {
 	index, err := readJSON[[]baseFile](home.dir, baseIndex)
 	if errors.Is(err, fs.ErrNotExist) {

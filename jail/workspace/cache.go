@@ -29,21 +29,21 @@ import (
 // work of hostile tools: a cache is mounted into jails, or removed as one file.
 const cachePrefix = ".cache-"
 
-// CacheRoot is the directory of the file system that a jail sees. The others hold what uses up room
-// beyond the limit; see furnish.
+// CacheRoot is the only directory of a cache's file system that a jail sees. The others belong to
+// jail; see furnish.
 const CacheRoot = "upper"
 
 const (
-	// bytesPerFile is how many bytes of the limit of a cache give it one file.
+	// bytesPerFile: a cache may have one file for so many bytes of its limit.
 	bytesPerFile = 16 << 10
-	// minCacheFiles and maxCacheFiles bound the number of its files.
+	// minCacheFiles and maxCacheFiles bound the number of files of a cache.
 	minCacheFiles, maxCacheFiles = 1024, 1 << 20
 )
 
 // ErrCacheInUse means that a jail or a session has the cache mounted.
 var ErrCacheInUse = errors.New("the cache is in use")
 
-// A CacheOwner says what a cache was made for. The store keeps it and asks nothing of it.
+// A CacheOwner says for whom and for what a cache was made. The store does not check it.
 type CacheOwner struct {
 	Name    string `json:"name"`
 	UID     uint32 `json:"uid"`     // of the caller
@@ -51,14 +51,14 @@ type CacheOwner struct {
 	Policy  string `json:"policy"`  // digest of what the policy grants
 }
 
-// A CacheSpec says which cache is opened, and how it is made where there is none.
+// A CacheSpec says which cache to open, and how to make it if there is none.
 type CacheSpec struct {
-	// ID is of lower-case letters and digits.
+	// ID has lower-case letters and digits only.
 	ID    string
 	Owner CacheOwner
-	// Size bounds what is written to it, in bytes.
+	// Size is the limit of the cache in bytes.
 	Size int64
-	// UID and GID own its directory.
+	// UID and GID own the directory CacheRoot of the cache.
 	UID, GID uint32
 }
 
@@ -66,9 +66,8 @@ type cacheMeta struct {
 	CacheOwner
 	Size    int64     `json:"size"`
 	Created time.Time `json:"created"`
-	// Boot is the boot of the host in which the image was written to last, or "" once all of it
-	// has reached the disk. In another boot the image is not relied on: the mark of ext4 may have
-	// reached the disk before the rest.
+	// Boot is the id of the boot in which the image was last written to, or "" once all of it is on
+	// the disk. In another boot the image is not used, since writes may have been lost.
 	Boot string `json:"boot,omitempty"`
 }
 
@@ -82,7 +81,7 @@ type CacheInfo struct {
 	Used    time.Time `json:"used"` // when it was opened last
 	InUse   bool      `json:"in_use"`
 
-	// unsettled says that a part of it may not have reached the disk.
+	// unsettled: a part of the image may not be on the disk yet.
 	unsettled bool
 }
 
@@ -90,17 +89,17 @@ func cacheFiles(size int64) int64 {
 	return min(max(size/bytesPerFile, minCacheFiles), maxCacheFiles)
 }
 
-// Caches are the caches of a store. Several processes may use them at once.
+// Caches opens, lists and removes the caches of a store. Several processes may do so at once.
 type Caches struct{ store *Store }
 
-// Caches returns the caches of the store.
+// Caches returns the Caches of the store.
 func (s *Store) Caches() Caches { return Caches{s} }
 
-// Open returns a detached mount of the file system of a cache, whose directory [CacheRoot] is
-// for the jail, and makes the cache if there is none. fresh says that it is empty: it is new, or
-// the host went down while it was mounted, so that what is on the disk cannot be relied on. The
-// caller closes the mount. The error is ErrNoSpace if the disk has no room for it beside all layers
-// that are being written. After an error no unfinished cache is left.
+// Open returns a detached mount of a cache's file system, of which the jail gets the directory
+// [CacheRoot]. It makes the cache if there is none. fresh: the cache is empty, because it is new or
+// because the host went down while it was mounted. The caller closes the mount. The error is
+// ErrNoSpace if the disk has no room for the cache beside all layers that are being written. After
+// an error no unfinished cache is left.
 func (c Caches) Open(spec CacheSpec) (mount *os.File, fresh bool, err error) {
 	if checkID(spec.ID) != nil {
 		err = fmt.Errorf("%q is no id", spec.ID)
@@ -111,13 +110,13 @@ func (c Caches) Open(spec CacheSpec) (mount *os.File, fresh bool, err error) {
 		return nil, false, fmt.Errorf("cache %s: %w", spec.Owner.Name, err)
 	}
 	if fresh {
-		// Only a new one can be one too many, and what stays is pruned by the next.
+		// Only a new cache can exceed maxCaches. If this fails, the next new cache prunes again.
 		_ = c.Prune(time.Now(), &spec.Owner.UID)
 	}
 	return mount, fresh, nil
 }
 
-// openLocked is open with the lock of the cache.
+// openLocked locks the cache and calls open. It retries while the kernel still uses the image.
 func (c Caches) openLocked(spec CacheSpec) (mount *os.File, fresh bool, err error) {
 	dir, unlock, err := c.lock(spec.ID, true)
 	if err != nil {
@@ -132,13 +131,13 @@ func (c Caches) openLocked(spec CacheSpec) (mount *os.File, fresh bool, err erro
 		return err
 	})
 	if err != nil {
-		// It was not known before, and would be found by nobody.
+		// A cache without meta.json is in no list, so it is removed now.
 		return nil, false, errors.Join(err, c.removeUnfinished(dir, spec.ID))
 	}
 	return mount, fresh, nil
 }
 
-// lock opens the directory of a cache, makes it if that is wanted, and waits for its lock.
+// lock opens the directory of a cache and waits for its lock. create makes a missing directory.
 func (c Caches) lock(id string, create bool) (dir *os.File, unlock func(), err error) {
 	for {
 		if create {
@@ -154,8 +153,8 @@ func (c Caches) lock(id string, create bool) (dir *os.File, unlock func(), err e
 	}
 }
 
-// lockBy opens the directory of a cache and takes its lock by take, both until unlock. The error is
-// fs.ErrNotExist if the cache was removed meanwhile.
+// lockBy opens the directory of a cache and calls take with its lock file. unlock closes both. The
+// error is fs.ErrNotExist if the cache was removed meanwhile.
 func (c Caches) lockBy(id string, take func(*os.File) error) (dir *os.File, unlock func(),
 	err error) {
 	if dir, err = sys.OpenSubdir(c.store.dir, cachePrefix+id); err != nil {
@@ -173,7 +172,7 @@ func (c Caches) lockBy(id string, take func(*os.File) error) (dir *os.File, unlo
 	return nil, nil, err
 }
 
-// isNamed reports whether name in dir is the open file.
+// isNamed reports whether name in dir is the same inode as file.
 func isNamed(dir *os.File, name string, file *os.File) (bool, error) {
 	at, err := sys.LstatAt(dir, name)
 	if err != nil {
@@ -183,8 +182,8 @@ func isNamed(dir *os.File, name string, file *os.File) (bool, error) {
 	return err == nil && st.Dev == at.Dev && st.Ino == at.Ino, err
 }
 
-// open opens a cache whose lock is held. The error is ErrCacheInUse where another process, or
-// the kernel, has not let go of the image yet.
+// open opens a cache whose lock is held. The error is ErrCacheInUse if another process or the
+// kernel has not released the image yet.
 func (c Caches) open(dir *os.File, spec CacheSpec) (mount *os.File, fresh bool, err error) {
 	image, err := sys.OpenBeneath(dir, "upper.img", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -204,7 +203,7 @@ func (c Caches) open(dir *os.File, spec CacheSpec) (mount *os.File, fresh bool, 
 		return nil, false, err
 	}
 	most := imageSize(bytes, files)
-	// The reservation of the last use, if there is one, would count as that of another layer.
+	// A reservation of an earlier use would count as one of another layer.
 	if err := c.store.unreserve(name); err != nil {
 		return nil, false, err
 	}
@@ -225,7 +224,7 @@ func (c Caches) open(dir *os.File, spec CacheSpec) (mount *os.File, fresh bool, 
 	if err != nil {
 		return nil, false, err
 	}
-	// The mount keeps it.
+	// The mount keeps the loop device.
 	defer loop.Close()
 	if err := errors.Join(own(mount, spec), touch(dir, mount)); err != nil {
 		mount.Close()
@@ -234,8 +233,8 @@ func (c Caches) open(dir *os.File, spec CacheSpec) (mount *os.File, fresh bool, 
 	return mount, fresh, nil
 }
 
-// ready makes the image anew unless it is whole, and notes on the disk that it is written to in
-// this boot of the host.
+// ready makes the image a new file system unless isWhole, and saves this boot's id in meta.json.
+// fresh: the file system is new.
 func (c Caches) ready(dir, image *os.File, spec CacheSpec, most int64) (fresh bool, err error) {
 	boot, err := sys.BootID()
 	if err != nil {
@@ -257,8 +256,8 @@ func (c Caches) ready(dir, image *os.File, spec CacheSpec, most int64) (fresh bo
 	return fresh, err
 }
 
-// format makes the image an empty file system. Before the first write to it no meta of an earlier
-// one is on the disk any more.
+// format makes the image an empty file system. It first removes meta.json from the disk, so that an
+// interrupted format leaves an unfinished cache.
 func (c Caches) format(dir, image *os.File, spec CacheSpec) error {
 	bytes, files := spec.Size&^4095, cacheFiles(spec.Size)
 	template, err := c.store.template(bytes, files)
@@ -272,8 +271,8 @@ func (c Caches) format(dir, image *os.File, spec CacheSpec) error {
 	return copyTemplate(image, template, imageSize(bytes, files))
 }
 
-// isWhole reports whether the image is that of the spec, and has all that was written to it in its
-// last use. ext4 without a journal marks itself as not clean while it is mounted for writing.
+// isWhole reports whether the image has the size of the spec and is complete on the disk. ext4
+// without a journal marks itself as not clean while it is mounted for writing.
 func (m *cacheMeta) isWhole(image *os.File, spec CacheSpec, most int64, boot string) bool {
 	const (
 		magicAt, magic = 1024 + 0x38, 0xef53
@@ -296,8 +295,7 @@ func (m *cacheMeta) isWhole(image *os.File, spec CacheSpec, most int64, boot str
 		binary.LittleEndian.Uint16(head[stateAt-magicAt:]) == clean
 }
 
-// Settle writes the caches that nothing uses to the disk, so that they outlive the end of the host,
-// also a sudden one. It leaves those that are in use.
+// Settle syncs the caches that are not in use to the disk, so that they survive a power loss.
 func (c Caches) Settle() error {
 	all, err := c.List()
 	for _, info := range all {
@@ -308,13 +306,13 @@ func (c Caches) Settle() error {
 	return err
 }
 
-// settle writes a cache to the disk and notes that. It does nothing if the cache is being made, is
-// mounted or is being removed.
+// settle syncs a cache to the disk and records that. It does nothing if the cache is being made,
+// mounted or removed.
 func (c Caches) settle(id string) error {
 	image, err := sys.OpenBeneath(c.store.dir, path.Join(cachePrefix+id, "upper.img"), os.O_RDWR, 0)
 	if err == nil {
 		defer image.Close()
-		// Most of it without the lock, for which a run would wait.
+		// Most of the image is synced without the lock, for which a run would wait.
 		err = image.Sync()
 	}
 	if err == nil {
@@ -329,9 +327,8 @@ func (c Caches) settle(id string) error {
 	return nil
 }
 
-// clearBoot notes that all of an image has reached the disk, of which the lock says that nothing is
-// mounted that could write to the image. What was written in an earlier boot stays as unreliable as
-// it is.
+// clearBoot syncs an image and clears Boot in meta.json. Both locks show that nothing can write to
+// the image meanwhile. It does nothing for an image that was written to in an earlier boot.
 func (c Caches) clearBoot(id string) error {
 	dir, unlock, err := c.lockBy(id, tryLock)
 	if err != nil {
@@ -363,7 +360,7 @@ func (c Caches) clearBoot(id string) error {
 
 func tryLock(f *os.File) error { return sys.Lock(f, true) }
 
-// own gives the directory of the jail to its owner.
+// own sets the owner and mode of the directory CacheRoot.
 func own(mount *os.File, spec CacheSpec) error {
 	f, err := sys.OpenSubdirPath(mount, CacheRoot)
 	if err != nil {
@@ -372,7 +369,8 @@ func own(mount *os.File, spec CacheSpec) error {
 	return errors.Join(sys.Chown(f, spec.UID, spec.GID), sys.Chmod(f, 0o700), f.Close())
 }
 
-// touch notes that the cache is used now. mount is nil where it could not be mounted.
+// touch sets the time of the cache's last use to now, by a write to its lock file. It does nothing
+// if mount is nil.
 func touch(dir, mount *os.File) error {
 	if mount == nil {
 		return nil
@@ -385,8 +383,8 @@ func touch(dir, mount *os.File) error {
 	return errors.Join(err, lock.Close())
 }
 
-// mountAgain mounts the file system of an image whose lock is held: that of the loop device which
-// holds it.
+// mountAgain mounts the file system of an image once more, by the loop device that has it. The
+// error is ErrCacheInUse if there is none.
 func mountAgain(image *os.File) (*os.File, error) {
 	loop, err := sys.LoopOf(image)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -399,8 +397,7 @@ func mountAgain(image *os.File) (*os.File, error) {
 	return sys.MountExt4(loop, false)
 }
 
-// List describes all caches, those used last first. It also returns those that can be read beside
-// an error.
+// List describes all caches, the last used first. With an error it returns those that can be read.
 func (c Caches) List() (all []CacheInfo, err error) {
 	ids, err := c.ids()
 	if err != nil {
@@ -489,7 +486,7 @@ func (c Caches) remove(dir *os.File, id string) error {
 		err = nil
 	}
 	if err == nil {
-		// Without its meta it is empty for the next one, whatever happens next.
+		// meta.json goes first: without it, the next Open makes the cache anew.
 		err = errors.Join(removeAt(dir, "meta.json"), removeAt(dir, "upper.img"))
 	}
 	if err == nil {
@@ -505,7 +502,7 @@ func (c Caches) remove(dir *os.File, id string) error {
 	return err
 }
 
-// removeUnfinished removes a cache whose lock is held, if it has no meta.
+// removeUnfinished removes a cache whose lock is held, if it has no meta.json.
 func (c Caches) removeUnfinished(dir *os.File, id string) error {
 	_, err := sys.LstatAt(dir, "meta.json")
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -517,7 +514,7 @@ func (c Caches) removeUnfinished(dir *os.File, id string) error {
 	return err
 }
 
-// pruneUnfinished removes the caches without a meta that nobody is making.
+// pruneUnfinished removes the caches without meta.json that no process is making.
 func (c Caches) pruneUnfinished() error {
 	ids, err := c.ids()
 	for _, id := range ids {
@@ -534,15 +531,15 @@ func (c Caches) pruneUnfinished() error {
 }
 
 const (
-	// cacheAge is how long a cache is kept that nobody uses.
+	// cacheAge is how long an unused cache is kept.
 	cacheAge = 30 * 24 * time.Hour
-	// maxCaches is how many caches a user has. With one more, that which was used longest ago goes.
+	// maxCaches bounds the caches of a user. With one more, the least recently used is removed.
 	maxCaches = 64
 )
 
-// Prune removes caches that were not used for CacheAge, and of each user the oldest above
-// MaxCaches. It leaves those in use. uid bounds it to the caches of one user, nil to none. It also
-// removes what is left of caches whose maker was killed.
+// Prune removes caches that were not used for cacheAge, each user's least recently used beyond
+// maxCaches, and unfinished caches of killed processes. It keeps those in use. If uid is not nil,
+// it looks only at that user's caches.
 func (c Caches) Prune(now time.Time, uid *uint32) error {
 	err := c.pruneUnfinished()
 	all, listErr := c.List()
@@ -564,7 +561,8 @@ func (c Caches) Prune(now time.Time, uid *uint32) error {
 	return err
 }
 
-// CacheRoom returns the bytes and files that a cache still takes; mount is of [Caches.Open].
+// CacheRoom returns how many bytes and files can still be written to a cache. mount is from
+// [Caches.Open].
 func CacheRoom(mount *os.File) (bytes, files int64, err error) {
 	bytes, files, err = sys.Room(mount)
 	return max(0, bytes-blockSize), files, err

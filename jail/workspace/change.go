@@ -20,7 +20,7 @@ import (
 // Kind is the kind of a change.
 type Kind string
 
-// Kinds of changes.
+// Kinds of changes, by what differs in the shadow.
 const (
 	Added Kind = "added"
 	// The content of a file, and perhaps its mode.
@@ -47,7 +47,7 @@ const (
 	Device Type = "device"
 )
 
-// Node is one side of a change.
+// Node describes a path on one side of a change: in the real directory or in the shadow.
 type Node struct {
 	Type Type `json:"type"`
 	// Mode has permission, set-id and sticky bits; a commit leaves out the latter two.
@@ -73,32 +73,32 @@ type Change struct {
 	Binary bool `json:"binary,omitempty"`
 	// Outside: a link whose target is absolute or leads out of the workspace.
 	Outside bool `json:"outside,omitempty"`
-	// Why it is more than a change to a file, those first that hold it back.
+	// Risks say why the change needs attention, those first that hold it back.
 	Risks []Risk `json:"risks,omitempty"`
-	// Commands of a package manager that the change adds, changes or takes away. Only a showing
-	// has them.
+	// Scripts are the package manager's commands that the change adds, changes or removes. Only
+	// Show sets them.
 	Scripts []Script `json:"scripts,omitempty"`
-	// Git says which of git's own files it is, for those that the report of its repository sums up.
+	// Git is the part of a git repository that the path belongs to, "" for none.
 	Git GitPart `json:"git,omitempty"`
-	// Merged: the commit writes both sides' changes together.
+	// Merged: the commit writes a merge of both sides' changes.
 	Merged bool `json:"merged,omitempty"`
 	// Conflict says how the real path changed since the run began, if it did.
 	Conflict string `json:"conflict,omitempty"`
-	// Refused says why it is never committed.
+	// Refused says why the change is never committed; "" if it can be.
 	Refused string `json:"refused,omitempty"`
 
-	// seen is the real path at the time of the look.
+	// seen is the stat of the real path when it was compared.
 	seen sys.Stat
-	// hidden: its content must not be shown.
+	// hidden: the content must not be shown.
 	hidden bool
-	// pastEntry is the entry with the content, for a revert.
+	// pastEntry is, for a revert, the index of the entry in past that has the content.
 	pastEntry int
 	repo      *repository
 	// part of repo.
 	part policy.GitPart
 }
 
-// special reports whether a change makes a named pipe, a socket or a device, which no commit takes.
+// special reports whether c makes a named pipe, socket or device. Those are never committed.
 func (c Change) special() bool {
 	return c.After != nil && slices.Contains([]Type{Fifo, Socket, Device}, c.After.Type)
 }
@@ -189,11 +189,12 @@ func nodeOf(st sys.Stat) *Node {
 	return n
 }
 
-// whiteout reports whether an entry of an upper layer is a deletion: overlayfs makes it a device
-// 0:0, which a tool cannot make.
+// whiteout reports whether an entry of an upper layer is an overlayfs whiteout, a character device
+// 0:0. A tool cannot make one.
 func whiteout(st sys.Stat) bool { return st.Type() == syscall.S_IFCHR && st.Rdev == 0 }
 
-// leadsOut reports whether a link at path leads out of the workspace, by its text alone.
+// leadsOut reports whether a symbolic link at path leads out of the workspace. It looks only at the
+// text of target.
 func leadsOut(path, target string) bool {
 	if strings.HasPrefix(target, "/") {
 		return true
@@ -214,8 +215,8 @@ func leadsOut(path, target string) bool {
 }
 
 // Name is a path or a link target as it is on disk: any bytes but NUL. String and the JSON form
-// escape, as in Go, each byte or character that a terminal would not show as itself, so that it can
-// be printed, compared by eye, and turned back with ParseName. The raw bytes are string(n).
+// escape, as Go does, each byte or character that a terminal would not show as itself. ParseName
+// reverses that. The raw bytes are string(n).
 type Name string
 
 // String escapes n for people.
@@ -260,7 +261,7 @@ func (n *Name) UnmarshalText(text []byte) error {
 	return err
 }
 
-// join appends an entry to a path relative to the workspace, which is "".
+// join returns dir/name, or name if dir is "", the workspace's own directory.
 func join(dir, name string) string {
 	if dir == "" {
 		return name
@@ -274,7 +275,7 @@ func split(path string) (dir, name string) {
 	return path[:max(i, 0)], path[i+1:]
 }
 
-// within reports whether path is dir or lies below it, both relative to the tree, which is "".
+// within reports whether path is dir or lies below it. The workspace itself is "".
 func within(dir, path string) bool { return dir == "" || paths.Within(dir, path) }
 
 func parentOf(path string) string { dir, _ := split(path); return dir }

@@ -18,15 +18,13 @@ import (
 // maxDepth bounds the depth of directories: each level holds two descriptors and a list of names.
 const maxDepth = 1000
 
-// maxHoles bounds the bytes of holes that one review hashes, so that a file of 1 TiB that takes no
-// room takes no time.
+// maxHoles bounds the bytes of holes that one review hashes, since a sparse file may have 1 TiB.
 const maxHoles = 1 << 30
 
 // changes lists the differences between a frozen shadow and the real directory as it is now,
-// directories before their entries and names in byte order. It reads the upper layer, and of the
-// real directory only the counterparts. A copied-up file with the same content is no change. It
-// reads the real directory with the caller's rights. The first error ends the list. live is as in
-// CommitOptions.
+// directories before their entries and names in byte order. It reads the upper layer, and, with the
+// caller's rights, the same paths of the real directory. A copied-up file with the same content is
+// no change. The first error ends the list. live is as in CommitOptions.
 func (w *Workspace) changes(ctx context.Context, live bool) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		w.mu.Lock()
@@ -41,9 +39,9 @@ func (w *Workspace) changes(ctx context.Context, live bool) iter.Seq2[Change, er
 	}
 }
 
-// Peek is Review of a layer that is not frozen, for the message right after a run: freezing takes
-// some 10 ms, in which the kernel waits for readers. The jail's processes must have ended. Its
-// result may decide only that a layer is discarded; a commit needs a Review.
+// Peek is like Review, but of a layer that is not frozen, for the message right after a run:
+// freezing takes some 10 ms, in which the kernel waits for readers. The jail's processes must have
+// ended. The result may be used to discard the layer, but not to commit it.
 func (w *Workspace) Peek(ctx context.Context) (sum Summary, digest string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,7 +59,7 @@ func (w *Workspace) Peek(ctx context.Context) (sum Summary, digest string, err e
 	return s.sum, s.digest.sum(), nil
 }
 
-// Review counts the changes and returns the digest that a commit of them names.
+// Review counts the changes and returns their digest, to pass to Commit.
 func (w *Workspace) Review(ctx context.Context) (sum Summary, digest string, err error) {
 	s := newSurvey(w)
 	for c, err := range w.changes(ctx, false) {
@@ -74,7 +72,7 @@ func (w *Workspace) Review(ctx context.Context) (sum Summary, digest string, err
 	return s.sum, s.digest.sum(), nil
 }
 
-// survey counts and hashes changes, one after the other.
+// survey counts changes and computes their digest, one change after the other.
 type survey struct {
 	w      *Workspace
 	sum    Summary
@@ -118,13 +116,13 @@ func (w *Workspace) walk(ctx context.Context, yield func(Change) bool) error {
 	return walkWith(ctx, w, before, yield)
 }
 
-// listed returns the changes that walk lists.
+// listed returns the changes that walk yields.
 func (w *Workspace) listed(ctx context.Context) (all []Change, err error) {
 	err = w.walk(ctx, func(c Change) bool { all = append(all, c); return true })
 	return all, err
 }
 
-// walkWith is walk with the paths that were taken before.
+// walkWith is walk, with the paths that were committed or discarded before.
 func walkWith(ctx context.Context, w *Workspace, before taken, yield func(Change) bool) error {
 	m := w.meta
 	upper, err := w.layer.openUpper()
@@ -166,15 +164,15 @@ type walker struct {
 	hide  policy.Names
 	out   leftOut
 	taken taken
-	// later are discarded directories above the current one.
+	// later are discarded directories above the current one, not emitted yet; see sendLater.
 	later []Change
 	emit  func(Change) error
 }
 
-// lastHashed is what was found in the new content that was hashed last, of one change.
+// lastHashed has the findings in the new content of the change that was hashed last.
 type lastHashed struct {
 	findings findings
-	// tokens are those of the content.
+	// tokens are the credentials found in the content.
 	tokens *scanner
 }
 
@@ -247,9 +245,9 @@ func (k *walker) dir(upper *upperDir, real *os.File, path string, depth int) err
 	return nil
 }
 
-// lookAs returns what f returns, which reads the directory real, as the caller. It also reads a
-// directory that is closed to its own owner: the tool, as the owner, could open it, and so can the
-// caller.
+// lookAs calls f, which reads the directory real, with the caller's rights, and returns its
+// results. If the caller owns real but its mode forbids the access, f runs as the daemon: the owner
+// could change the mode.
 func lookAs[T any](k *walker, real *os.File, f func() (T, error)) (T, error) {
 	out, err := doAs(k.as, f)
 	if errors.Is(err, fs.ErrPermission) {
@@ -264,7 +262,7 @@ func (k *walker) list(real *os.File) ([]string, error) {
 	return lookAs(k, real, func() ([]string, error) { return namesIn(real) })
 }
 
-// lookup describes a real entry, nil if there is none.
+// lookup returns the stat of an entry of the real directory, nil if there is none.
 func (k *walker) lookup(real *os.File, name string) (*sys.Stat, error) {
 	if real == nil {
 		return nil, nil
@@ -311,7 +309,7 @@ func (k *walker) entry(upper *upperDir, real *os.File, path, name string, depth 
 			return nil
 		}
 		if k.unchanged(real, path, nil) {
-			// The commit deleted it, and somebody has made it anew.
+			// The commit deleted the path, and somebody has made it again.
 			return nil
 		}
 		return k.deleted(real, name, path, *before, depth)
@@ -369,8 +367,8 @@ func (k *walker) entry(upper *upperDir, real *os.File, path, name string, depth 
 	return nil
 }
 
-// openBoth opens the two sides of an entry that is a directory in the shadow; real is nil if it is
-// none there.
+// openBoth opens both sides of an entry that is a directory in the shadow. sub is nil if it is not
+// one there, realSub if it is not one in the real directory.
 func (k *walker) openBoth(upper *upperDir, real *os.File, name string, before *sys.Stat,
 	after sys.Stat) (sub *upperDir, realSub *os.File, err error) {
 	if typeOf(after) != Dir {
@@ -400,7 +398,7 @@ func (k *walker) openDir(real *os.File, name string) (*os.File, error) {
 	return lookAs(k, real, func() (*os.File, error) { return sys.OpenSubdirPath(real, name) })
 }
 
-// deleted lists a deleted path and everything beneath it in the real directory.
+// deleted emits the deletion of a path and of everything beneath it in the real directory.
 func (k *walker) deleted(real *os.File, name, path string, st sys.Stat, depth int) error {
 	if k.out.paths[path] || k.discarded(path, nil) {
 		return nil
@@ -461,9 +459,9 @@ func (k *walker) deletedBelow(real *os.File, name, path string, depth int) error
 	return nil
 }
 
-// conflict says how the real path changed since Prepare: its ctime, which only the kernel sets, is
-// not older. That clock has the resolution of the timer tick, so a change of the last few
-// milliseconds before Prepare counts as a later one.
+// conflict says that the real path changed since Prepare, "" if it did not. It compares the ctime,
+// which only the kernel sets. That clock has the resolution of the timer tick, so a change of the
+// last few milliseconds before Prepare counts as a later one.
 func (k *walker) conflict(st sys.Stat) string {
 	if st.Ctime.Compare(k.meta.Since) < 0 || k.meta.Touched[st.Ino] == st.Ctime {
 		return ""
@@ -471,22 +469,22 @@ func (k *walker) conflict(st sys.Stat) string {
 	return fmt.Sprintf("the real %s was changed since the run began", typeOf(st))
 }
 
-// inside is the knowledge of a walk about one directory of the shadow, for risks of names beside
-// each other. It is computed on demand.
+// inside has the names in one directory of the shadow, to find names that some file systems take
+// for the same. It is computed on demand.
 type inside struct {
 	k     *walker
 	upper *upperDir
 	real  *os.File
-	// names of the upper layer.
+	// names are those in the upper layer.
 	names []string
-	// all names, with those of the real directory.
+	// all are the names of both layers.
 	all    []string
 	byFold map[uint64]int32
 }
 
 var foldSeed = maphash.MakeSeed()
 
-// risks adds the risks of an entry beside the others of the directory.
+// risks adds to c the risk that another name in the directory is the same for some file systems.
 func (in *inside) risks(c *Change, name string) error {
 	if c.Kind == Added || becomesDir(*c) {
 		other, err := in.foldsOnto(name)
@@ -500,7 +498,7 @@ func (in *inside) risks(c *Change, name string) error {
 	return nil
 }
 
-// foldsOnto returns another name of the directory that some file system takes for the same, or "".
+// foldsOnto returns another name in the directory that some file systems take for the same, or "".
 func (in *inside) foldsOnto(name string) (string, error) {
 	if in.byFold == nil {
 		in.all = in.names
@@ -531,7 +529,7 @@ func (in *inside) foldsOnto(name string) (string, error) {
 	return in.otherThan(name)
 }
 
-// otherThan searches the names that the shadow still has.
+// otherThan returns another existing name in the directory with the same foldKey, or "".
 func (in *inside) otherThan(name string) (string, error) {
 	key := foldKey(name)
 	for _, n := range in.all {
@@ -546,7 +544,7 @@ func (in *inside) otherThan(name string) (string, error) {
 	return "", nil
 }
 
-// has reports whether the shadow has a name in the directory.
+// has reports whether the directory of the shadow has an entry of this name.
 func (in *inside) has(name string) (bool, error) {
 	_, st, err := in.upper.find(name)
 	if err == nil {
@@ -562,7 +560,7 @@ func (in *inside) has(name string) (bool, error) {
 	return real != nil, err
 }
 
-// send yields a change with the risks of its name.
+// send completes a change and emits it, after the directories of sendLater.
 func (k *walker) send(c *Change) error {
 	k.finish(c)
 	for _, dir := range k.later {
@@ -574,8 +572,8 @@ func (k *walker) send(c *Change) error {
 	return k.emit(*c)
 }
 
-// sendLater emits a discarded directory as soon as there is a change in it, for which a commit
-// needs it. The caller calls done when it leaves the directory.
+// sendLater has a discarded directory emitted only if there is a change in it, since a commit of
+// that change needs the directory. The caller calls done when it leaves the directory.
 func (k *walker) sendLater(c *Change) (done func()) {
 	k.finish(c)
 	n := len(k.later)
@@ -583,7 +581,7 @@ func (k *walker) sendLater(c *Change) (done func()) {
 	return func() { k.later = k.later[:min(n, len(k.later))] }
 }
 
-// finish adds what the name and the place of a change say of it.
+// finish sets the repository of a change, and adds the risks of its name and place.
 func (k *walker) finish(c *Change) {
 	c.repo = k.repo
 	c.nameRisks()

@@ -22,22 +22,22 @@ type Result struct {
 	Digest string `json:"digest"`
 	// Committed changes, in the order of Changes.
 	Committed []Change `json:"committed"`
-	// Held changes were asked for and left out.
+	// Held are changes that were asked for and left out.
 	Held []Held `json:"held"`
-	// Git says what a commit of a branch alone took.
+	// Git describes the ref that a commit with GitOnly took.
 	Git string `json:"git,omitempty"`
 	// State is committed, or frozen if changes are left.
 	State State `json:"state"`
-	// How long it can be reverted.
+	// Until is the time until which the commit can be reverted.
 	Until time.Time `json:"until,omitzero"`
-	// Why it cannot be.
+	// NotKept says why the commit cannot be reverted.
 	NotKept string `json:"not_kept,omitempty"`
-	// Left names deleted directories in which someone else put something meanwhile; they are
-	// still there, with that.
+	// Left describes deleted directories that still exist, since someone else put something into
+	// them meanwhile.
 	Left []string `json:"left,omitempty"`
 }
 
-// commitError says why a commit stopped, and what could not be put back. Undo is nil if the real
+// commitError says why a commit failed, and what could not be undone. undo is nil if the real
 // directory is as it was.
 type commitError struct{ err, undo error }
 
@@ -51,7 +51,7 @@ func (e *commitError) Error() string {
 // Unwrap gives errors.Is both errors.
 func (e *commitError) Unwrap() []error { return []error{e.err, e.undo} }
 
-// Up to so many files are synced one by one, more by syncfs(2).
+// syncEach is the number of steps up to which files are synced one by one, instead of by syncfs(2).
 const syncEach = 16
 
 // commit is a commit in progress.
@@ -61,7 +61,7 @@ type commit struct {
 	w       *Workspace
 	upper   *upperDir
 	journal *journal
-	// texts are contents of neither side: chosen hunks, merges.
+	// texts are contents that neither side has: chosen hunks and merges.
 	texts map[Name]string
 	// past is the source of the content of a revert.
 	past *past
@@ -72,8 +72,8 @@ type commit struct {
 	progress func(done, total int)
 }
 
-// Commit writes the chosen changes to the real directory, all or none. It checks everything first,
-// then writes new content beside its place and syncs it, then moves it into place. If an action
+// Commit writes the chosen changes to the real directory, all or none. It first checks all changes,
+// then writes and syncs new content under temporary names, then moves it into place. If an action
 // fails, it moves everything back. A journal in the store has the progress, for Store.Recover.
 //
 // It writes content, holes, type, permission bits and link targets. It does not write set-id bits,
@@ -81,10 +81,10 @@ type commit struct {
 // A replaced file keeps its owner, its user attributes and its ACL, and its other links keep the
 // old content. A new file belongs to the workspace's owner.
 //
-// It keeps what is replaced or deleted, as o.Keep says, for Revert.
+// It keeps replaced and deleted content for Revert, as o.Keep says.
 //
-// After ConflictError, protectedError, ErrDigest, ErrNoChange, ErrBusy and ErrNoSpace nothing was
-// begun.
+// After ConflictError, protectedError, ErrDigest, ErrNoChange, ErrBusy and ErrNoSpace nothing has
+// changed.
 func (w *Workspace) Commit(ctx context.Context, o CommitOptions) (Result, error) {
 	return locking(w, "commit", func() (Result, error) { return w.commit(ctx, o) })
 }
@@ -116,7 +116,7 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 		return r, err
 	}
 	if len(r.Committed) == 0 && (live || len(r.Held) > 0 || o.Auto || len(w.meta.Commits) > 0) {
-		// A record of it would be what the next revert reverts.
+		// The commit is not recorded, or the next revert would undo this empty commit.
 		r.ID = ""
 		if d.all && !live {
 			err = w.conclude()
@@ -167,8 +167,8 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 	return r, nil
 }
 
-// newCommit returns a commit, or revert, of the changes with the rights of as; nil is the caller who
-// prepared the workspace.
+// newCommit returns a commit, or revert, of the changes with the rights of as. If as is nil, it
+// uses the rights of the caller who prepared the workspace.
 func newCommit(ctx context.Context, w *Workspace, as *Caller, j journal, changes []Change) (*commit,
 	error) {
 	j.As, j.Paths = w.meta.Caller, len(changes)
@@ -183,8 +183,8 @@ func newCommit(ctx context.Context, w *Workspace, as *Caller, j journal, changes
 	return &commit{ctx: ctx, w: w, journal: &j, hand: hand{real: w.source, as: j.As, id: j.ID}}, nil
 }
 
-// Conclude ends a frozen workspace of which everything was committed before it was frozen: the
-// layer goes, and what the commits replaced is kept for Revert.
+// Conclude sets the state of a frozen workspace to Committed after all its changes were committed
+// while it was live. It removes the layer, and keeps the replaced content for Revert.
 func (w *Workspace) Conclude() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -208,23 +208,24 @@ func (w *Workspace) conclude() error {
 	return errors.Join(w.save(true), dropLayer(w, layered))
 }
 
-// dropLayer removes the layer of a workspace of which everything is committed.
+// dropLayer removes the layer of a Committed workspace. layered: it had frozen layers, so unused
+// ones are swept.
 func dropLayer(w *Workspace, layered bool) error {
 	err := removeAt(w.home.dir, "upper.img")
 	if layered {
-		// The commit is made, and what stays is swept later.
+		// The commit is made. A layer that is not removed now is swept later.
 		_ = (layerStore{w.store}).sweepUnused()
 	}
 	return err
 }
 
-// commit makes the state that of a workspace of which nothing is left to commit.
+// commit sets the state to Committed and forgets the layers.
 func (m *meta) commit() {
 	m.State, m.Touched = Committed, nil
 	m.Format, m.Layers, m.Bare = 0, nil, false
 }
 
-// notFrozen is the error for a workspace that must be frozen first.
+// notFrozen returns the error for a workspace that is not frozen, but has to be.
 func (m meta) notFrozen() error {
 	switch m.State {
 	case Prepared, Active:
@@ -235,11 +236,11 @@ func (m meta) notFrozen() error {
 	return fmt.Errorf("%w: it is %s", ErrState, m.State)
 }
 
-// decision chooses what a commit of a workspace takes, and with which content.
+// decision chooses the changes of a commit or merge, and their content.
 type decision struct {
 	w     *Workspace
 	taken taken
-	// into are the sides of a merge of a branch; nil for a commit.
+	// into has the branch and the parent of a merge; nil for a commit.
 	into *mergeSides
 }
 
@@ -251,20 +252,20 @@ func (d decision) changes(ctx context.Context) ([]Change, error) {
 	return d.w.listed(ctx)
 }
 
-// decided is what a commit takes.
+// decided is the result of decision.decide.
 type decided struct {
 	result Result
-	// texts are contents of neither side.
+	// texts are contents that neither side has.
 	texts map[Name]string
 	// shadow has the tool's sides of all changes.
 	shadow map[Name]*Node
 	// all is true if no change will be left.
 	all bool
-	// branch is the ref of a commit of a branch alone.
+	// branch is the ref that a commit with GitOnly changes.
 	branch GitRef
 }
 
-// decide lists the changes and chooses among them.
+// decide lists the changes and chooses those to commit. It returns an error if none may be.
 func (d decision) decide(ctx context.Context, o CommitOptions) (out decided, err error) {
 	if len(o.Hunks) > 0 && o.Digest == "" {
 		return out, fmt.Errorf("%w: hunk numbers need the digest of the review that listed them",
@@ -319,8 +320,8 @@ func (d decision) decide(ctx context.Context, o CommitOptions) (out decided, err
 	return out, enoughRoom(d.w.source, r.Committed)
 }
 
-// rewrite replaces changes with chosen hunks, and conflicts that are to be merged, by changes to
-// other contents than the shadow's: texts. parts counts the files with hunks left.
+// rewrite replaces, in changes, files with chosen hunks and conflicts to merge by changes to new
+// contents, which it returns as texts. parts counts the files of which some hunks are left.
 func (d decision) rewrite(changes []Change, o CommitOptions) (texts map[Name]string, parts int,
 	err error) {
 	texts = map[Name]string{}
@@ -365,15 +366,15 @@ func (d decision) rewrite(changes []Change, o CommitOptions) (texts map[Name]str
 	return texts, parts, nil
 }
 
-// closedDirs finds the directories above the changes that are closed to the caller, who owns them,
-// such as mode 0555. The tool opened and closed them again, or an earlier commit of a part closed
-// them.
+// closedDirs returns the directories above the changes that the caller owns but cannot write to,
+// with mode 0555 for example. The tool made them writable and read-only again, or an earlier commit
+// of a part gave them that mode.
 func closedDirs(real *os.File, changes []Change, as Caller) (map[Name]sys.Stat, error) {
 	closed := map[Name]sys.Stat{}
 	seen := map[string]bool{}
 	changesMode := map[Name]bool{}
 	for _, c := range changes {
-		// Or is removed as a whole.
+		// The step for such a path sets the mode itself, or removes the directory.
 		changesMode[c.Path] = c.Kind == Mode || leavesDir(c)
 	}
 	for _, c := range changes {
@@ -413,8 +414,8 @@ func enoughRoom(dir *os.File, changes []Change) error {
 	return err
 }
 
-// lockDir takes the lock that serializes commits to one directory. It is the daemon's, so that it
-// does not need the right to list it.
+// lockDir takes the lock that serializes commits to one directory. It opens the directory as the
+// daemon, since the caller may have no right to list it.
 func lockDir(ctx context.Context, dir *os.File) (*os.File, error) {
 	f, err := sys.Reopen(dir, os.O_RDONLY|syscall.O_DIRECTORY)
 	if err != nil {
@@ -430,13 +431,13 @@ func lockDir(ctx context.Context, dir *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// run executes the plan. After an error the real directory is as it was, or commitError says what
-// is not.
+// run executes the steps. After an error the real directory is as it was, unless a commitError says
+// what could not be undone.
 func (c *commit) run() error {
 	if err := c.hold(); err != nil {
 		return err
 	}
-	// Of a commit that is over.
+	// The journal of an earlier commit may be left.
 	if err := removeAt(c.w.home.dir, journalName); err != nil {
 		return err
 	}
@@ -459,7 +460,7 @@ func (c *commit) run() error {
 
 func (c *commit) write() error {
 	steps := c.journal.Steps
-	// opened counts the directories that are opened up for staging.
+	// opened counts the directories that are made writable for staging.
 	opened := 0
 	for opened < len(steps) && steps[opened].Op == opChmod && steps[opened].Mode&0o700 == 0o700 {
 		if err := c.w.store.reach("open up", opened); err != nil {
@@ -508,14 +509,14 @@ func (c *commit) write() error {
 	return c.save(done)
 }
 
-// done reports progress.
+// done reports to progress that action i is complete.
 func (c *commit) done(i int) {
 	if c.progress != nil {
 		c.progress(i+1, 3*len(c.journal.Steps))
 	}
 }
 
-// linkChmods gives the steps that set the mode of a new directory the inode of that directory.
+// linkChmods sets, in each step that sets the mode of a new directory, the inode of the directory.
 func (c *commit) linkChmods() {
 	made := map[Name]uint64{}
 	for i := range c.journal.Steps {
@@ -528,8 +529,7 @@ func (c *commit) linkChmods() {
 	}
 }
 
-// sync writes the changes of the real directory to its disk: the directories, and while staging the
-// new content.
+// sync writes the changed directories to the disk, and while staging also the new content.
 func (c *commit) sync() error {
 	if len(c.journal.Steps) > syncEach {
 		return c.syncAll()

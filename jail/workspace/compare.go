@@ -15,7 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// compare returns the change of one path of the upper layer, nil if both sides are equal.
+// compare returns the change of one path that the upper layer has, nil if both sides are equal.
 func (k *walker) compare(upper, real *os.File, name, path string, before *sys.Stat,
 	after sys.Stat) (*Change, error) {
 	c := &Change{Path: Name(path), After: nodeOf(after)}
@@ -48,7 +48,7 @@ func (k *walker) compare(upper, real *os.File, name, path string, before *sys.St
 		c.Outside = leadsOut(path, string(c.After.Target))
 	}
 	if k.repo.part(path) == policy.GitData {
-		// git reads no configuration from there.
+		// git reads no configuration from objects, refs and logs.
 		k.last.findings.gitConfig = false
 	}
 	c.nodeRisks(after, k.last.findings)
@@ -65,7 +65,7 @@ func (k *walker) compare(upper, real *os.File, name, path string, before *sys.St
 	return c, nil
 }
 
-// kindOf returns the kind of a change between two sides, of which one may be nil, or "".
+// kindOf returns the kind of the change from before to after, "" for none. One of them may be nil.
 func kindOf(before, after *Node) Kind {
 	switch {
 	case before == nil:
@@ -85,7 +85,7 @@ func kindOf(before, after *Node) Kind {
 	return ""
 }
 
-// fill reads what the stats of the two sides lack: link targets and hashes.
+// fill sets the link targets and content hashes of both sides of c.
 func (k *walker) fill(c *Change, upper, real *os.File, name string, after sys.Stat) (err error) {
 	switch c.After.Type {
 	case Link:
@@ -153,11 +153,12 @@ func (k *walker) hashUpper(c *Change, upper *os.File, name string, st sys.Stat) 
 	return err
 }
 
-// hashReal hashes a real file, if the caller may read it and it does not change meanwhile.
+// hashReal sets the hash of c.Before from the real file. It leaves the hash "" if the caller may
+// not read the file or the file is gone.
 func (k *walker) hashReal(c *Change, real *os.File, name string) error {
 	f, err := doAs(k.as, func() (*os.File, error) { return openRegular(real, name) })
 	if errors.Is(err, os.ErrPermission) && c.seen.UID == k.as.UID {
-		// Closed to its own owner, who could open it up.
+		// The caller owns the file, and could make it readable.
 		f, err = openRegular(real, name)
 		if err == nil {
 			if st, statErr := sys.Fstat(f); statErr != nil || st.Ino != c.seen.Ino {
@@ -174,10 +175,10 @@ func (k *walker) hashReal(c *Change, real *os.File, name string) error {
 	}
 	defer f.Close()
 	if k.conflict(c.seen) != "" && c.seen.Size > k.meta.Bytes {
-		// It grew meanwhile, and is a conflict whatever it holds.
+		// It grew meanwhile, and is a conflict whatever its content is.
 		return nil
 	}
-	// known tokens: only those of the new content are searched in the old.
+	// known finds the tokens of the old content. Without tokens in the new one it is not needed.
 	var known *scanner
 	if k.last.tokens != nil && len(k.last.tokens.found) > 0 {
 		known = newScanner()
@@ -212,7 +213,7 @@ func hashInto(k *walker, c *Change, n *Node, f *os.File, scan *scanner) (head []
 	return head, nil
 }
 
-// irregularError says that a path is not a regular file.
+// irregularError means that a path is not a regular file. is has its type.
 type irregularError struct {
 	path string
 	is   Type
@@ -222,8 +223,9 @@ func (e *irregularError) Error() string {
 	return fmt.Sprintf("%s: is no regular file any more", Name(e.path))
 }
 
-// openRegular opens a file for reading. It checks the inode before the open, so that no FIFO,
-// socket or device is ever opened: of these the error is an *irregularError.
+// openRegular opens a regular file for reading. It checks the type before the open, so that it
+// never opens a FIFO, socket or device. For these, and for directories, the error is an
+// *irregularError.
 func openRegular(dir *os.File, name string) (*os.File, error) {
 	at, err := sys.OpenPath(dir, name)
 	if err != nil {
@@ -240,11 +242,12 @@ func openRegular(dir *os.File, name string) (*os.File, error) {
 	return sys.Reopen(at, os.O_RDONLY)
 }
 
-// sniffed is the number of bytes in which a NUL makes a file binary, as for git.
+// sniffed is the number of bytes at the start of a file in which a NUL makes it binary, as for git.
 const sniffed = 8000
 
-// hashFile returns the SHA-256 of the first length bytes of f, holes as zeros, and their beginning.
-// It also writes the ranges without holes to also, if that is not nil.
+// hashFile returns the SHA-256, in hex, of the first length bytes of f, with holes as zeros, and at
+// most the first 8000 of these bytes. It writes the data without holes to also, unless that is nil.
+// It fails with the error of stop, if that returns one.
 func hashFile(f *os.File, length int64, stop func() error, also io.Writer) (sum string, head []byte,
 	err error) {
 	head = make([]byte, min(sniffed, length))
@@ -269,7 +272,7 @@ func hashFile(f *os.File, length int64, stop func() error, also io.Writer) (sum 
 	return hex.EncodeToString(h.Sum(nil)), head, err
 }
 
-// Never written to.
+// zeros is never written to.
 var zeros [32 << 10]byte
 
 func writeZeros(h hash.Hash, n int64) {
@@ -280,7 +283,7 @@ func writeZeros(h hash.Hash, n int64) {
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
-// A stopping reader fails as soon as stop does.
+// A stopping reader calls stop before each Read, and fails if stop returns an error.
 type stopping struct {
 	io.Reader
 	stop func() error
@@ -301,9 +304,9 @@ func copyStopping(dst io.Writer, src io.Reader, stop func() error) error {
 	return err
 }
 
-// lostCounterpart finds files that the tool changed and the host deleted: the copy in the upper
-// layer has the overlay's mark of its origin, there is no real file any more, and the directory
-// changed. A copy that the tool moved lacks only the last sign.
+// lostCounterpart sets c.Conflict for a file that the tool changed and the host deleted: the upper
+// layer's copy has overlayfs's origin attribute, the real file is gone, and the real directory has
+// changed. For a file that the tool moved, the directory is unchanged.
 func (k *walker) lostCounterpart(c *Change, upper, real *os.File, name string) error {
 	if c.After.Type != File {
 		return nil

@@ -20,15 +20,15 @@ import (
 // image, since a chmod needs no block on a full disk.
 const damagedMode = 0o400
 
-// DamageError says that the disk did not take all that a tool wrote to its layer.
+// DamageError means that some of a tool's writes to its layer did not reach the disk.
 type DamageError struct {
 	// Store is the directory of the store.
 	Store Name
 	// Full: the disk is full; otherwise it failed.
 	Full bool
-	// Damaged names of the layer; everything below a damaged directory is damaged.
+	// Damaged are the damaged paths of the layer. Everything below a damaged directory is damaged.
 	Damaged []Name
-	// Err of the kernel.
+	// Err is the kernel's error.
 	Err error
 }
 
@@ -61,7 +61,7 @@ func listOf(names []Name) string {
 	return strings.Join(list, ", ")
 }
 
-// isLost reports whether err says that a file system could not write what it had taken.
+// isLost reports whether err means that a file system could not write data that it had accepted.
 func isLost(err error) bool {
 	return errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENOSPC) || errors.Is(err,
 		syscall.EDQUOT)
@@ -100,8 +100,8 @@ func (l *layer) suspect(store *os.File) (bool, error) {
 	return sys.Ext4Errors(l.loop)
 }
 
-// sync writes the layer to the disk. It remembers an error of isLost, since the kernel reports
-// it once.
+// sync writes the layer to the disk. It saves the error in l.lost and returns it again, since the
+// kernel reports it once.
 func (l *layer) sync() error {
 	if l.root == nil || l.lost != nil {
 		return l.lost
@@ -112,7 +112,7 @@ func (l *layer) sync() error {
 	return l.lost
 }
 
-// damage returns the DamageError for an error of the kernel.
+// damage returns the DamageError for an error of the kernel, with the damaged paths known so far.
 func (w *Workspace) damage(err error) *DamageError {
 	e := &DamageError{Store: Name(w.store.dir.Name()), Damaged: w.layer.damagedNames(),
 		Err: cause(err)}
@@ -122,8 +122,8 @@ func (w *Workspace) damage(err error) *DamageError {
 	return e
 }
 
-// fullBelow is the free room, in bytes, below which a disk may have refused a write: the loop
-// device writes so much at once.
+// fullBelow is the free space in bytes below which a disk may have refused a write: the loop device
+// writes up to so much at once.
 const fullBelow = 4 << 20
 
 // cause returns the kernel's error without the operation, which is arbitrary.
@@ -143,9 +143,9 @@ func (w *Workspace) freezeDamaged(lost error) error {
 	if err := l.image.Chmod(damagedMode); err != nil {
 		return err
 	}
-	// This is what the tool wrote, as the kernel has it in memory.
+	// These are the tool's entries as the kernel has them in memory.
 	taken := l.entries()
-	// An error of these is the one that is known.
+	// Errors here only repeat the known one.
 	_ = closeFiles(&l.root, &l.mount, &l.loop, &l.image)
 	w.meta.State = Frozen
 	if err := (opening{w}).mountWhenFree(); err != nil {
@@ -154,15 +154,15 @@ func (w *Workspace) freezeDamaged(lost error) error {
 	l.compareWith(taken)
 	w.meta.Damaged = l.damagedNames()
 	if w.save(false) != nil {
-		// A full disk takes no new file unless something makes room. A reader of the old file finds
-		// that nobody writes.
+		// A full disk takes no new file, so space is freed. If that fails, too, the old meta.json
+		// still loads as Frozen once the image is unlocked.
 		w.store.dropTemplates(0)
 		_ = w.save(false)
 	}
 	return errors.Join(w.damage(lost), w.store.unreserve(w.meta.ID))
 }
 
-// entries describes what is in the layer, by path, as far as it can be read.
+// entries returns the stats of the layer's entries, by path. It leaves out unreadable ones.
 func (l *layer) entries() map[string]sys.Stat {
 	all := map[string]sys.Stat{}
 	upper, err := l.openOwn()
@@ -192,8 +192,8 @@ func addEntries(all map[string]sys.Stat, dir *os.File, path string, depth int) {
 	}
 }
 
-// compareWith marks each entry as damaged that the disk does not have as in taken. A file system
-// that writes replaced blocks elsewhere (btrfs) has an earlier state of an entry, and no hole.
+// compareWith marks each entry of taken as damaged that differs on the disk. It finds damage that
+// leaves no hole: a copy-on-write file system (btrfs) has an earlier state of the entry instead.
 func (l *layer) compareWith(taken map[string]sys.Stat) {
 	onDisk := l.entries()
 	// Directories before what is in them.
@@ -223,7 +223,7 @@ func (o opening) mountWhenFree() error {
 	})
 }
 
-// damaged returns the damaged names of the layer, once it is open for review. They are no changes.
+// damaged returns the damaged paths of a layer that is open for review, sorted.
 func (w *Workspace) damaged() []Name {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -239,8 +239,8 @@ func (l *layer) damagedNames() []Name {
 	return names
 }
 
-// lookForDamage finds the paths of an image marked as damaged that cannot be trusted, those known
-// already among them. The image is mounted read-only.
+// lookForDamage sets l.damaged to known and the paths with missing data, if the image is marked as
+// damaged. The image must be mounted read-only.
 func (l *layer) lookForDamage(known []Name) error {
 	st, err := sys.Fstat(l.image)
 	if err != nil || st.Perm() != damagedMode {
@@ -269,7 +269,7 @@ func (l *layer) lookForDamage(known []Name) error {
 	return nil
 }
 
-// salvage finds the undamaged parts of a layer.
+// salvage finds the damaged paths of a layer.
 type salvage struct {
 	// data are the ranges of the image that are no holes, in order.
 	data    [][2]int64
@@ -325,7 +325,7 @@ func (s *salvage) entry(dir *os.File, name, path string, depth int) error {
 	return nil
 }
 
-// content returns an error if some of f's content was never written.
+// content returns errDamaged if some of f's content was never written to the disk.
 func (s *salvage) content(f *os.File) error {
 	extents, err := sys.Extents(f)
 	if err != nil {
@@ -340,7 +340,7 @@ func (s *salvage) content(f *os.File) error {
 	return err
 }
 
-// written reports whether a range of the image has no hole.
+// written reports whether the bytes from start to end of the image have no hole.
 func (s *salvage) written(start, end int64) bool {
 	i, _ := slices.BinarySearchFunc(s.data, start, func(d [2]int64, at int64) int {
 		if d[1] <= at {

@@ -16,47 +16,47 @@ import (
 )
 
 const (
-	// maxForkDepth is how many forks a branch may be away from a workspace that is no branch.
+	// maxForkDepth bounds the depth of branches: forks of forks of a workspace that is no branch.
 	maxForkDepth = 16
 	// MaxBranches is how many branches one workspace may have.
 	MaxBranches = 32
 )
 
 var (
-	// ErrBranches is the error for a workspace that has branches, which need its layers.
+	// ErrBranches means that a workspace cannot be removed because its branches need its layers.
 	ErrBranches = errors.New("it has branches")
-	// ErrForks is the error for a fork beyond maxForkDepth or MaxBranches.
+	// ErrForks means that a fork would exceed maxForkDepth, MaxBranches or maxLayers.
 	ErrForks = errors.New("no more branches")
-	// ErrNoBranch is the error of a merge of a workspace that is no branch.
+	// ErrNoBranch means that a workspace to merge is no branch.
 	ErrNoBranch = errors.New("the workspace is no branch")
 )
 
-// Branches are those of the workspaces of a store.
+// Branches forks and merges workspaces of a store.
 type Branches struct{ s *Store }
 
-// BranchesOf returns the branches of a store.
+// BranchesOf returns the Branches of a store.
 func BranchesOf(s *Store) Branches { return Branches{s} }
 
-// forking is the work of a fork or merge on one workspace, step by step.
+// forking has the steps of a fork or merge on one workspace.
 type forking struct{ w *Workspace }
 
-// fork is where a branch comes from.
+// fork says where a branch comes from.
 type fork struct {
 	Parent string `json:"parent"`
 	Depth  int    `json:"depth"`
-	// Since: a path of the parent with this ctime or a later one has changed since the fork.
+	// Since is the time of the fork. A path with this ctime or a later one has changed since.
 	Since sys.Time `json:"since"`
 	// Base is the number of frozen layers of the branch that were the parent's.
 	Base int `json:"base"`
 }
 
-// Fork makes the branch id of the frozen workspace parent: a frozen, resumable workspace of the same
-// directory, in which everything is as in parent. Both go on in layers of their own above a frozen
-// one, which are made when they are resumed. The time does not depend on what the workspace or its
-// directory holds. An interrupted Fork has made the branch or not, and changes nothing in parent.
+// Fork makes the branch id of the frozen workspace parent: a frozen, resumable workspace of the
+// same directory with the same content. The parent's layers are shared. Resume makes a new layer
+// above them for each of the two. The time does not depend on the size of the workspace. An
+// interrupted Fork has made the branch or not, and changes no content of parent.
 //
-// The error is ErrActive if a jail may write to parent, ErrState for a workspace that another user
-// prepared or that was kept for a review alone, ErrForks beyond maxForkDepth or MaxBranches.
+// The error is ErrActive if a jail may write to parent, ErrState if parent is damaged, partly
+// discarded, of another user, or of a user's own daemon, and ErrForks beyond a limit.
 func (b Branches) Fork(ctx context.Context, parent, id string, as Caller) (Info, error) {
 	s := b.s
 	if checkID(id) != nil {
@@ -111,8 +111,8 @@ func (f forking) fork(ctx context.Context, id string, as Caller) (Info, error) {
 	return f.branch(id, depth)
 }
 
-// quiesce takes the locks of a frozen workspace that no jail uses, so that nobody resumes, commits
-// or discards it until unlock.
+// quiesce takes the locks of a frozen workspace, so that nobody resumes, commits or discards it
+// until unlock. It returns an error if a jail uses it or it may not be forked.
 func (f forking) quiesce(ctx context.Context, as Caller) (unlock func(), err error) {
 	w := f.w
 	if sys.Rootless() {
@@ -162,8 +162,8 @@ func (m meta) forkable(as Caller) error {
 	return nil
 }
 
-// freezeOwn makes the layer that the tools wrote to a frozen one, and puts layers above it that were
-// made already. The switch is one replacement of the meta.
+// freezeOwn turns the workspace's own layer into a frozen one, and puts the frozen layers above on
+// top of it. One replacement of meta.json makes the change.
 func (f forking) freezeOwn(ctx context.Context, above []string) error {
 	w := f.w
 	m := w.meta
@@ -193,7 +193,7 @@ func (f forking) freezeOwn(ctx context.Context, above []string) error {
 	return errors.Join(w.layer.close(), removeAt(w.home.dir, "upper.img"))
 }
 
-// linkOwn gives the image of the workspace a second name, as a frozen layer.
+// linkOwn makes a hard link to the workspace's image as a new frozen layer, and returns its id.
 func (f forking) linkOwn(ctx context.Context) (id string, err error) {
 	w := f.w
 	if err := f.settleOwn(ctx); err != nil {
@@ -237,7 +237,7 @@ func (f forking) linkOwn(ctx context.Context) (id string, err error) {
 	return id, nil
 }
 
-// limitsOfOwn returns the limits that the workspace's own layer was made for.
+// limitsOfOwn returns the limits for which the workspace's own layer was made.
 func (f forking) limitsOfOwn() (bytes, inodes int64, err error) {
 	bytes, inodes, err = f.room()
 	if errors.Is(err, ErrLimits) {
@@ -246,7 +246,7 @@ func (f forking) limitsOfOwn() (bytes, inodes int64, err error) {
 	return bytes, inodes, err
 }
 
-// settleOwn makes the whiteouts that Resume would make before anything is written to the layer.
+// settleOwn makes the whiteouts that Resume would make, since the layer is not resumed any more.
 func (f forking) settleOwn(ctx context.Context) error {
 	w := f.w
 	t, err := w.home.readTaken()
@@ -266,10 +266,11 @@ func (f forking) settleOwn(ctx context.Context) error {
 	return errors.Join(err, w.layer.close())
 }
 
-// branch writes a branch down. Its meta makes it one.
+// branch makes the directory of the branch id in the store. The write of its meta.json, which is
+// last, makes it a workspace.
 func (f forking) branch(id string, depth int) (Info, error) {
 	w := f.w
-	// What was written before has an older ctime.
+	// All writes of before have an older ctime.
 	since, err := sys.CoarseNow()
 	if err == nil {
 		since, err = tickAfter(since)
@@ -350,7 +351,7 @@ func (b Branches) of(id string) ([]string, error) {
 	return found, nil
 }
 
-// hasNoBranches returns an error that names the branches of a workspace.
+// none returns an ErrBranches that names the branches of a workspace, nil if there are none.
 func (b Branches) none(id string) error {
 	found, err := b.of(id)
 	if err == nil && len(found) > 0 {

@@ -15,27 +15,27 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// A frozen layer is what an upper layer became when its shadow was forked: nothing writes to it any
-// more, and several shadows have it below the layer that they write to. The kernel forbids that an
-// upper layer that is mounted be another overlay's lower one (Documentation/filesystems/
-// overlayfs.rst, "Sharing and copying layers"), so a shadow that goes on gets a layer of its own.
+// A frozen layer is a former upper layer: its shadow was forked, nothing writes to it any more, and
+// several shadows use it as a lower layer. The kernel does not allow one directory as upper layer
+// of one overlay and lower layer of another (Documentation/filesystems/overlayfs.rst, "Sharing and
+// copying layers"), so each of these shadows gets a new upper layer.
 //
 // <store>/.layer-<id>/ has
 //
 //	upper.img   its ext4 image
-//	layer.json  what it takes of the limits
+//	layer.json  the bytes and inodes that it takes; see layerMeta
 //
-// The metas of workspaces name their layers. One that no meta names is removed by dropLayers.
+// The meta.json of a workspace names its layers. dropLayers removes layers that none names.
 const (
 	layerPrefix = ".layer-"
 	layerRecord = "layer.json"
-	// maxLayers bounds the frozen layers of a shadow: the deepest branch, and what merges put above.
+	// maxLayers bounds the frozen layers of a shadow, those of merges included.
 	maxLayers = 40
-	// foldAbove is the number of frozen layers above which those of one shadow alone are joined.
+	// foldAbove is the number of layers above which fold joins those that no other shadow uses.
 	foldAbove = 20
 )
 
-// layerMeta is layer.json.
+// layerMeta is layer.json: the bytes and inodes that the content of a frozen layer takes.
 type layerMeta struct {
 	Bytes  int64 `json:"bytes"`
 	Inodes int64 `json:"inodes"`
@@ -51,17 +51,17 @@ type frozenLayer struct {
 	mount       *os.File
 }
 
-// A layerStore is the frozen layers of a store.
+// A layerStore opens, makes and removes the frozen layers of a store.
 type layerStore struct{ s *Store }
 
-// frozenSet has the frozen layers that are mounted, each once for all shadows that use it. The zero
-// set is empty.
+// frozenSet has the frozen layers that this process has mounted, by id. All shadows share one mount
+// of a layer. The zero set is empty.
 type frozenSet struct {
 	mu  sync.Mutex
 	all map[string]*frozenLayer
 }
 
-// release ends one use.
+// release ends one use of the layer. The last one unmounts it.
 func (f *frozenLayer) release() error {
 	f.set.mu.Lock()
 	defer f.set.mu.Unlock()
@@ -72,7 +72,7 @@ func (f *frozenLayer) release() error {
 	return closeFiles(&f.mount, &f.loop, &f.image)
 }
 
-// openFrozen mounts a frozen layer. The caller releases it.
+// openFrozen mounts a frozen layer, or shares its mount. The caller calls release.
 func (l layerStore) openFrozen(id string) (*frozenLayer, error) {
 	set := &l.s.frozen
 	set.mu.Lock()
@@ -140,8 +140,8 @@ func releaseAll(all []*frozenLayer) (err error) {
 	return err
 }
 
-// FrozenLayers returns detached read-only mounts of the frozen layers of the workspace, the newest first,
-// for Attach. The caller closes them.
+// FrozenLayers returns detached read-only mounts of the frozen layers of the workspace for Attach,
+// the newest first. The caller closes them.
 func FrozenLayers(w *Workspace) ([]*os.File, error) {
 	return locking(w, "frozen layers", func() ([]*os.File, error) { return mountsOf(w.layer.frozen) })
 }
@@ -158,9 +158,9 @@ func mountsOf(layers []*frozenLayer) (all []*os.File, err error) {
 	return all, nil
 }
 
-// room returns what the limits of the workspace leave for the layer that its tools write to, after
-// what the frozen layers take. It is in steps of a 64th of the limit, so that few templates of
-// images are needed.
+// room returns the limits for the workspace's upper layer: its own limits less what the frozen
+// layers take, rounded to a 64th of the limit, so that few image templates are needed. The error is
+// ErrLimits if too little is left.
 func (f forking) room() (bytes, inodes int64, err error) {
 	w := f.w
 	bytes, inodes = w.meta.Bytes, w.meta.Inodes
@@ -184,7 +184,7 @@ func inSteps(used, limit int64) int64 {
 	return (used + step - 1) / step * step
 }
 
-// usage returns what a layer takes of the limits.
+// usage returns how many bytes and inodes a layer takes, which was made for the given limits.
 func usage(mount *os.File, bytes, inodes int64) (layerMeta, error) {
 	freeBytes, freeInodes, err := sys.Room(mount)
 	return layerMeta{max(0, bytes+ownBlocks*blockSize-freeBytes),
@@ -210,7 +210,8 @@ func (l layerStore) dropLayers() error {
 	return err
 }
 
-// used returns the frozen layers that the workspaces among names need, but for the workspace except.
+// used returns the set of the frozen layers that the workspaces among names need. It leaves out the
+// workspace except.
 func (l layerStore) used(names []string, except string) (map[string]bool, error) {
 	used := map[string]bool{}
 	for _, name := range names {
@@ -252,7 +253,7 @@ func (l layerStore) sweepUnused() error {
 	return l.dropLayers()
 }
 
-// A newLayer is a frozen layer that is being written. Until a meta names it, it is nothing.
+// A newLayer is a frozen layer that is being written. It is not used until a meta.json names it.
 type newLayer struct {
 	store         *Store
 	id            string
@@ -263,7 +264,7 @@ type newLayer struct {
 	offered bool
 }
 
-// newLayer makes an empty layer with these limits, whose root is like root.
+// newLayer makes an empty layer with these limits. Its root gets the owner and mode of root.
 func (l layerStore) newLayer(bytes, inodes int64, root sys.Stat) (n *newLayer, err error) {
 	s := l.s
 	n = &newLayer{store: s, id: randomName(), bytes: bytes, inodes: inodes}
@@ -314,11 +315,11 @@ func (n *newLayer) seal() error {
 	return err
 }
 
-// offer says that a meta is about to name the layer. From here on only dropLayers removes it: an
-// error of the replacement of a meta does not say whether it happened.
+// offer is called before a meta.json with the layer's name is written. After that only dropLayers
+// removes the layer: if the write fails, it may have happened all the same.
 func (n *newLayer) offer() { n.offered = true }
 
-// drop closes the layer, and removes one that was not offered.
+// drop closes the layer, and removes it unless offer was called.
 func (n *newLayer) drop() error {
 	err := errors.Join(n.layer.close(), closeFiles(&n.dir), n.store.unreserve(layerPrefix+n.id))
 	if !n.offered {
@@ -327,8 +328,8 @@ func (n *newLayer) drop() error {
 	return err
 }
 
-// mountAlone mounts a shadow on a thread of its own, whose mount namespace goes with it: only the
-// returned descriptor leads to the shadow.
+// mountAlone mounts a shadow and returns its root. It does so in the mount namespace of a thread
+// that ends, so that the shadow can be reached only by the returned descriptor.
 func mountAlone(a Attachment) (mount *os.File, err error) {
 	err = sys.OnEndingThread(func() error {
 		err := sys.PrivateMounts()
@@ -347,11 +348,11 @@ func mountAlone(a Attachment) (mount *os.File, err error) {
 // An applier writes changes into a shadow that only this process has mounted.
 type applier struct {
 	ctx context.Context
-	// root is the shadow's.
+	// root is the root directory of the shadow.
 	root *os.File
-	// texts are contents that content does not have.
+	// texts are new contents that are not in the files of content.
 	texts map[Name]string
-	// content returns the directory and the name with the new content of a path.
+	// content returns the directory and the name in it that has the new content of a path.
 	content func(Name) (dir *os.File, name string, err error)
 }
 
@@ -477,13 +478,13 @@ func (a applier) file(c Change, at, from *os.File, st sys.Stat) error {
 		return err
 	}
 	err = checkContent(a.ctx, made, c.After)
-	// A file system without attributes of users has none to copy.
+	// A file system without user attributes has none to copy.
 	_ = copyXattrs(made, content, kept)
 	return errors.Join(err, sys.SetMtime(made, st.Mtime))
 }
 
-// makeRoom makes sure that the workspace may have more frozen layers. Beyond foldAbove it joins
-// those at the top that no other workspace needs.
+// makeRoom returns ErrForks if the workspace cannot get that many more frozen layers. Beyond
+// foldAbove layers it first joins those at the top that no other workspace needs.
 func (f forking) makeRoom(ctx context.Context, more int) error {
 	w := f.w
 	if len(w.meta.Layers)+more <= foldAbove {
@@ -506,7 +507,7 @@ func (f forking) makeRoom(ctx context.Context, more int) error {
 	return nil
 }
 
-// ofOneAlone returns how many frozen layers at the top of a workspace no other workspace needs.
+// ofOneAlone returns the number of frozen layers at the top of a workspace that no other needs.
 func (l layerStore) ofOneAlone(m meta) (int, error) {
 	names, err := l.s.names()
 	if err != nil {
@@ -526,11 +527,10 @@ func (l layerStore) ofOneAlone(m meta) (int, error) {
 	return n, nil
 }
 
-// errOdd is the error of a fold of layers with special files, which are not copied.
+// errOdd is returned by fold for a layer with special files, which cannot be copied.
 var errOdd = errors.New("a special file")
 
-// fold joins the first n frozen layers into one. The replacement of the meta makes it the
-// workspace's, and the others are swept.
+// fold joins the first n frozen layers of the workspace into one. The old ones are swept later.
 func (f forking) fold(ctx context.Context, n int) (err error) {
 	w := f.w
 	layers, err := (layerStore{w.store}).openStack(w.meta.Layers[:n])
@@ -579,10 +579,10 @@ func (f forking) fold(ctx context.Context, n int) (err error) {
 
 type inodeKey struct{ dev, ino uint64 }
 
-// joiner copies joined layers into one.
+// joiner copies a tree of several layers into one layer.
 type joiner struct {
 	ctx context.Context
-	// links are the copies of files with several names.
+	// links are the copies of files with several hard links, by the inode of the original.
 	links map[inodeKey]*os.File
 }
 
@@ -698,8 +698,8 @@ func (f *joiner) file(from, to *os.File, name string, st sys.Stat) error {
 	return nil
 }
 
-// keptInLayer reports whether a joined layer keeps an extended attribute: those of users, ACLs, and
-// the overlay's marks but for that of an opaque directory.
+// keptInLayer reports whether fold copies an extended attribute: user attributes, ACLs, and those
+// of overlayfs except the opaque mark.
 func keptInLayer(name string) bool {
 	return kept(name) || name == "system.posix_acl_default" ||
 		strings.HasPrefix(name, mark()) && name != mark()+"opaque"

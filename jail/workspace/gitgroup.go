@@ -14,10 +14,9 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// gitGroup is the data of one repository among the changes: objects, refs, HEAD, logs, the index. A
-// commit takes all of it or none, since a ref without its object breaks the repository. What git
-// runs or obeys is decided separately, except the configuration of a new repository, which is none
-// without it.
+// gitGroup has the changes to the data of one git repository: objects, refs, HEAD, logs, the index.
+// A commit takes all of them or none, since a ref without its object breaks the repository. Hooks
+// and configuration are chosen separately, except the configuration of a new repository.
 type gitGroup struct {
 	// path of the git directory.
 	path string
@@ -26,15 +25,15 @@ type gitGroup struct {
 	members []int
 }
 
-// ErrApart is returned if everything that a commit asked for belongs to repositories of which it
-// asked for a part.
+// ErrApart means that a commit or revert chose only a part of the data of a repository.
 var ErrApart = errors.New("the data of a repository is taken whole or not at all")
 
 const gitAtWork = "git has locked the repository: wait until it has ended, " +
 	"and remove the lock if no git runs"
 
-// gitGroups returns the groups of a selection. A linked worktree uses the objects of its
-// repository, and forms one group with it; so do all repositories if one of them borrows objects.
+// gitGroups returns the gitGroups of a selection. A linked worktree is in the group of its
+// repository, whose objects it uses. If a repository borrows objects by objects/info/alternates,
+// all existing repositories are one group.
 func (s *selection) gitGroups() (groups []*gitGroup) {
 	borrows := func(c Change) bool { return c.repo != nil && c.repo.borrows && !c.repo.fresh }
 	one := slices.ContainsFunc(s.changes, borrows)
@@ -58,8 +57,7 @@ func (s *selection) gitGroups() (groups []*gitGroup) {
 	return groups
 }
 
-// inGitGroup reports whether a change belongs to the group of its repository. A lock that git in
-// the jail left does not.
+// inGitGroup reports whether a change belongs to a gitGroup. A lock file from the jail does not.
 func (c *Change) inGitGroup() bool {
 	switch {
 	case c.repo == nil || c.Kind == Added && c.repo.isLock(string(c.Path)):
@@ -70,15 +68,14 @@ func (c *Change) inGitGroup() bool {
 	return c.part == policy.GitData || c.repo.fresh && c.part == policy.GitSetting
 }
 
-// needs reports whether g, if it is new, refers to objects of other: that of a linked worktree
-// does, and one that borrows objects.
+// needs reports whether g can be taken only together with other: the same group, or if g is a new
+// repository that may use objects of other.
 func (g *gitGroup) needs(other *gitGroup) bool {
 	r := g.repo
 	return g == other || r.fresh && (r.borrows || r.linked && r.outer.path == other.path)
 }
 
-// holdTogether holds each group of which only a part is asked for, and reports whether there was
-// one.
+// holdTogether holds back each group that cannot be taken whole. It reports whether there was one.
 func (s *selection) holdTogether(groups []*gitGroup) (held bool) {
 	for _, g := range groups {
 		why := s.missing(g, groups)
@@ -91,7 +88,7 @@ func (s *selection) holdTogether(groups []*gitGroup) (held bool) {
 	return held
 }
 
-// missing says why a group cannot be taken although a part of it is asked for; "" if it can.
+// missing returns why a group cannot be taken although a part of it is asked for, "" if it can.
 func (s *selection) missing(g *gitGroup, groups []*gitGroup) string {
 	if !slices.ContainsFunc(g.members, func(i int) bool { return s.take[i] && s.why[i] == "" }) {
 		return ""
@@ -119,7 +116,8 @@ func (s *selection) missing(g *gitGroup, groups []*gitGroup) string {
 	return ""
 }
 
-// heldAs returns how a held change is listed: a repository that is held together is one entry.
+// heldAs returns the Held for a change that is held back. All changes of a repository that is held
+// back as a whole get the same.
 func (s *selection) heldAs(i int) Held {
 	c := s.changes[i]
 	h := Held{c.Path, s.why[i], c.Refused != ""}
@@ -131,8 +129,8 @@ func (s *selection) heldAs(i int) Held {
 	return h
 }
 
-// nothingTaken returns the error of a commit that held everything that it was asked for. There is
-// none if nobody asked for more than named pipes, sockets and devices, and not by their names.
+// nothingTaken returns the error for a commit that held back all that it was asked for. It returns
+// nil if these are only named pipes, sockets and devices, and no path names them.
 func (s *selection) nothingTaken(held []Held, o CommitOptions) error {
 	apart, never, special := true, true, o.Paths == nil
 	for i, c := range s.changes {
@@ -151,9 +149,9 @@ func (s *selection) nothingTaken(held []Held, o CommitOptions) error {
 	return &protectedError{held, never}
 }
 
-// gitConflicts returns conflicts with git outside in the repositories that a commit changes: a lock
-// means that a git is running; and if the shadow removed objects, the refs and indexes must not
-// have changed since.
+// gitConflicts returns conflicts with git processes on the host in the repositories that a commit
+// changes: a lock file means that git is running. If the shadow removed objects, refs and indexes
+// must not have changed since the run began.
 func (d decision) gitConflicts(ctx context.Context, taken []Change) (conflicts []Conflict,
 	err error) {
 	k := &walker{ctx: ctx, as: d.w.meta.Caller, meta: &d.w.meta}
@@ -189,13 +187,13 @@ func (d decision) gitConflicts(ctx context.Context, taken []Change) (conflicts [
 	return conflicts, nil
 }
 
-// isObject reports whether a change is to the objects of a repository.
+// isObject reports whether a change is in the objects directory of a repository.
 func (c *Change) isObject() bool {
 	return c.part == policy.GitData && strings.HasPrefix(c.repo.rest(string(c.Path)), "objects/")
 }
 
-// eachGitFile visits the files below a directory of a real repository, except objects and logs:
-// refs, HEAD, the index, and all locks.
+// eachGitFile calls visit for each file below path in a real repository, except objects, logs,
+// hooks and modules: refs, HEAD, the index, and lock files.
 func (k *walker) eachGitFile(real *os.File, r *repository, path string,
 	visit func(path Name, st sys.Stat)) error {
 	dir, err := openDir(real, path)
@@ -231,15 +229,15 @@ func (k *walker) eachGitFile(real *os.File, r *repository, path string,
 	return nil
 }
 
-// holdsNoRef reports whether a path in a repository is a directory without refs and locks: the 256
-// directories of objects have names of two digits.
+// holdsNoRef reports whether a path in a repository is a directory that git keeps no refs and locks
+// in, such as hooks or objects/00.
 func holdsNoRef(rest string) bool {
 	return slices.Contains([]string{"hooks", "logs", "lfs", "annex", "modules"}, rest) ||
 		strings.HasPrefix(rest, "objects/") && len(rest) == len("objects/00")
 }
 
-// gitRank orders what a commit puts in place, apart from new directories, and in reverse order what
-// it removes: objects before the indexes of their packs, and all of them before refs.
+// gitRank returns the position of a change in the order in which a commit writes: objects before
+// the indexes of their packs, and both before refs. A commit removes paths in reverse order.
 func gitRank(c Change) int {
 	if c.repo == nil || c.part != policy.GitData || c.After != nil && c.After.Type == Dir {
 		return 0
@@ -266,7 +264,7 @@ func gitRank(c Change) int {
 	return 5
 }
 
-// repository returns the repository of which an entry is data, nil for none.
+// repository returns the repository to whose data an entry belongs, nil for none.
 func (e pastEntry) repository() *repository {
 	if e.Repo == "" {
 		return nil
@@ -277,8 +275,8 @@ func (e pastEntry) repository() *repository {
 	return &repository{path: e.Repo}
 }
 
-// addedObject reports whether an entry is an object that the commit added to a repository, or a
-// directory of objects.
+// addedObject reports whether an entry is an object, or a directory of objects, that the commit
+// added to a repository.
 func (e pastEntry) addedObject() bool {
 	c := Change{Path: e.Path, repo: e.repository()}
 	if c.repo == nil || e.Before != nil {
@@ -288,9 +286,9 @@ func (e pastEntry) addedObject() bool {
 	return c.isObject()
 }
 
-// usedSince returns the repositories that were used since a commit added objects to them: their
-// refs or indexes may name these objects, so a revert must leave them. Unused objects do no harm,
-// and git removes them in time. locked are locks of a running git.
+// usedSince returns the repositories that git changed since the commit p. Their refs or indexes may
+// name objects that the commit added, so a revert must keep these. ours are the paths of the
+// commit. locked are conflicts with the lock files of a running git.
 func (k *walker) usedSince(real *os.File, p *past, ours map[Name]bool) (
 	used map[string]bool, locked []Conflict, err error,
 ) {
@@ -328,36 +326,35 @@ func (k *walker) usedSince(real *os.File, p *past, ours map[Name]bool) (
 	return used, locked, nil
 }
 
-// repository is a directory that git takes for one, whatever its name: it has HEAD, and objects and
-// refs or a commondir that names them.
+// repository is a directory that git accepts as a repository, whatever its name: it has HEAD, and
+// either objects and refs or commondir.
 type repository struct {
 	// path of the git directory; "" is the workspace itself.
 	path string
 	// outer is the enclosing repository.
 	outer *repository
-	// fresh: the real directory is no repository. The union of it and the shadow decides, so that
-	// no sequence of partial commits makes a repository without a person's consent.
+	// fresh: the real directory is no repository, but its union with the shadow is one. So no
+	// sequence of partial commits makes a repository without the user's consent.
 	fresh bool
 	// made: fresh, and the real directory does not exist.
 	made bool
-	// linked: it belongs to a linked worktree, and its objects are those of outer.
+	// linked: it is the git directory of a linked worktree and uses the objects of outer.
 	linked bool
 	// borrows: it has objects of other repositories, by objects/info/alternates.
 	borrows bool
-	// damaged is a path in it that the disk lost, "" for none: it is no change, and may be an
-	// object.
+	// damaged is a path in the repository that did not reach the disk, "" for none.
 	damaged string
 }
 
-// damage notes a lost path in each repository that it is in.
+// damage sets damaged in r and all outer repositories.
 func (r *repository) damage(path string) {
 	for ; r != nil; r = r.outer {
 		r.damaged = path
 	}
 }
 
-// repositoryIn returns the innermost repository of a directory, or the one that the directory is.
-// upper and real are its two sides, nil if missing.
+// repositoryIn returns the repository that the directory at path is, or k.repo if it is none. upper
+// and real are its two sides, nil if missing.
 func (k *walker) repositoryIn(upper *upperDir, real *os.File, path string) (*repository, error) {
 	was, now := map[string]bool{}, map[string]bool{}
 	for _, name := range []string{"HEAD", "commondir", "objects", "refs"} {
@@ -436,7 +433,7 @@ func (r *repository) rest(path string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(path, r.path), "/")
 }
 
-// part returns git's use of a path of the innermost repository.
+// part returns what git uses a path in r for. r may be nil.
 func (r *repository) part(path string) policy.GitPart {
 	if r == nil || r.rest(path) == "" {
 		return policy.GitOther
@@ -450,7 +447,7 @@ func (r *repository) isLock(path string) bool {
 	return ok && r.part(of) != policy.GitOther
 }
 
-// gitRisks adds the risks of the change's place in a repository.
+// gitRisks sets c.part and c.Git, and adds the risks of the path's place in a repository.
 func (c *Change) gitRisks() {
 	if c.repo == nil {
 		return
@@ -472,9 +469,9 @@ func (c *Change) gitRisks() {
 	}
 }
 
-// freshRepository returns the outermost new repository that a change belongs to, nil for none:
-// everything in a new git directory, and of one that was another directory before, the names that
-// git knows.
+// freshRepository returns the outermost new repository that a change belongs to, nil for none. All
+// paths in a new git directory belong to it. In a directory that existed before, only names that
+// git uses do.
 func (c *Change) freshRepository() *repository {
 	if c.repo == nil || !c.repo.fresh || !c.repo.made && c.part == policy.GitOther {
 		return nil

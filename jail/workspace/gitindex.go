@@ -10,22 +10,22 @@ import (
 	"hash"
 )
 
-// errIndex is returned for a file that is no index of git, or one that jail does not edit: a split
-// index, or an unknown version.
+// errIndex is returned for a file that is no git index, or is a split index or of an unknown
+// version, which jail does not edit.
 var errIndex = errors.New("not a git index that can be edited")
 
 const (
-	// The ten 4-byte numbers before the object's name.
+	// indexStat is the length of the ten 4-byte numbers before the object id.
 	indexStat     = 40
 	indexExtended = 1 << 14
 	indexStage    = 3 << 12
-	// Of the extended flags: skip-worktree.
+	// skip-worktree, one of the extended flags.
 	indexSkip = 1 << 14
 )
 
-// editIndex returns the content of an index of git in which each entry outside of a merge has the
-// skip-worktree bit as bit returns, and whether the content changed. It writes what git would
-// write: version 3 only if an entry needs it. The format is gitformat-index(5).
+// editIndex sets the skip-worktree bit of each entry of a git index, except entries in a merge, to
+// the result of bit, and returns the new content and whether it differs. Like git, it writes
+// version 3 instead of 2 only if an entry needs it. The format is gitformat-index(5).
 func editIndex(content []byte, bit func(name string, set bool) bool) (
 	edited []byte, changed bool, err error,
 ) {
@@ -63,14 +63,14 @@ func hashOf(sum func() hash.Hash, content []byte) []byte {
 
 type indexEditor struct {
 	in, out []byte
-	// oid is the size of an object's name.
+	// oid is the size of an object id in bytes.
 	oid     int
 	version uint32
 	bit     func(name string, set bool) bool
 	// extended: an entry of out has extended flags.
 	extended bool
 	changed  bool
-	// last is the name of the entry before; version 4 leaves out its common prefix.
+	// last is the name of the previous entry. Version 4 leaves out the prefix that they share.
 	last []byte
 }
 
@@ -163,8 +163,8 @@ func (e *indexEditor) entry(in []byte) (length int, err error) {
 	return length, nil
 }
 
-// strip cuts off the end of the last name as an entry of version 4 says, and returns the offset of
-// the rest of the new name.
+// strip reads at offset at how many bytes a version 4 entry cuts off the end of e.last, cuts them,
+// and returns the offset of the rest of the new name.
 func (e *indexEditor) strip(in []byte, at int) (int, error) {
 	cut := 0
 	for i := at; i < len(in) && i < at+4; i++ {
@@ -183,8 +183,8 @@ func (e *indexEditor) strip(in []byte, at int) (int, error) {
 	return 0, errIndex
 }
 
-// extensions copies the extensions except two with the positions of entries, which git can do
-// without. A split index has its entries elsewhere.
+// extensions copies the extensions, except EOIE and IEOT, which have offsets of entries and are
+// optional. For a split index, whose entries are in another file, it returns errIndex.
 func (e *indexEditor) extensions(in []byte) error {
 	for len(in) > 0 {
 		if len(in) < 8 || uint64(len(in)-8) < uint64(binary.BigEndian.Uint32(in[4:])) {

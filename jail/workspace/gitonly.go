@@ -14,15 +14,15 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// ErrGitOnly is returned for a branch that is not taken; the error says why.
+// ErrGitOnly means that a commit with GitOnly cannot take the branch. The error says why.
 var ErrGitOnly = errors.New("the branch is not taken")
 
 func notTaken(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrGitOnly, fmt.Sprintf(format, args...))
 }
 
-// A GitRef is the ref that a commit of a branch alone changes: its whole name and its values in the
-// real repository. Before is empty for a new one.
+// A GitRef is the ref that a commit with GitOnly changes: its full name, and its object ids in the
+// real repository before and after. Before is "" for a new ref.
 type GitRef struct {
 	Ref    string `json:"ref"`
 	Before string `json:"before,omitempty"`
@@ -33,8 +33,8 @@ func (r GitRef) String() string {
 	return fmt.Sprintf("%s from %s to %s", r.Ref, cmp.Or(r.Before, "nothing"), r.After)
 }
 
-// Branch returns the ref that Commit would change with the options, of which GitOnly is one. It
-// writes nothing, and fails where Commit would refuse the branch.
+// Branch returns the ref that Commit would change with these options, which have GitOnly. It writes
+// nothing, and returns an error if Commit would.
 func Branch(ctx context.Context, w *Workspace, o CommitOptions) (GitRef, error) {
 	return locking(w, "branch", func() (GitRef, error) {
 		lock, err := opening{w}.locked(o.Live)
@@ -51,8 +51,8 @@ func Branch(ctx context.Context, w *Workspace, o CommitOptions) (GitRef, error) 
 	})
 }
 
-// decideGit chooses for a commit of a branch alone: one new file for each object that the real
-// repository lacks, and the ref. They are written like every commit, objects first.
+// decideGit is decide for a commit with GitOnly. It chooses one new file for each object that the
+// real repository lacks, and the file of the ref.
 func (d decision) decideGit(ctx context.Context, out *decided, changes []Change,
 	o CommitOptions) error {
 	repo, err := d.oneRepository(changes, o.Paths)
@@ -70,7 +70,7 @@ func (d decision) decideGit(ctx context.Context, out *decided, changes []Change,
 	p := &gitPlan{source: d.w.source, ctx: ctx,
 		k:    &walker{ctx: ctx, as: d.w.meta.Caller, meta: &d.w.meta},
 		repo: repo, changes: changes, dirs: map[string]bool{}, texts: map[Name]string{}}
-	// Every ref as it is before it is read, so that one that changes meanwhile is a conflict.
+	// The stats of all refs are taken before they are read, so that a later change is a conflict.
 	before := map[Name]sys.Stat{}
 	if err := p.k.eachGitFile(d.w.source, repo, repo.path, func(path Name, st sys.Stat) {
 		before[path] = st
@@ -120,16 +120,16 @@ func (d decision) decideGit(ctx context.Context, out *decided, changes []Change,
 	return enoughRoom(d.w.source, p.out)
 }
 
-// ofShadow returns those of the changes that the shadow has, too. What a commit of a branch made
-// beside these is nothing of the tool's.
+// ofShadow returns those of the changes that the shadow has, too. A commit with GitOnly also writes
+// files that the tool did not make.
 func (d decided) ofShadow(changes []Change) []Change {
 	return slices.DeleteFunc(slices.Clone(changes), func(c Change) bool {
 		return d.shadow[c.Path] == nil
 	})
 }
 
-// oneRepository returns the repository that a commit of a branch is about: that of the path, or the
-// only one that has changes.
+// oneRepository returns the repository for a commit with GitOnly: the one that paths names, or the
+// only one with changes. Otherwise it returns an ErrGitOnly.
 func (d decision) oneRepository(changes []Change, paths []Name) (*repository, error) {
 	var found []*repository
 	for _, c := range changes {
@@ -163,7 +163,7 @@ func (d decision) oneRepository(changes []Change, paths []Name) (*repository, er
 	return found[0], nil
 }
 
-// gitPlan collects the changes of a commit of a branch.
+// gitPlan collects the changes of a commit with GitOnly.
 type gitPlan struct {
 	// source is the real directory.
 	source  *os.File
@@ -172,19 +172,19 @@ type gitPlan struct {
 	repo    *repository
 	changes []Change
 	out     []Change
-	// dirs are directories that are known to exist or that the plan makes.
+	// dirs are the directories that exist or that the plan makes.
 	dirs  map[string]bool
 	texts map[Name]string
 }
 
-// Modes of what git makes.
+// Modes that git gives to new files and directories.
 const (
 	objectMode = 0o444
 	refMode    = 0o644
 	gitDirMode = 0o755
 )
 
-// object takes the file of one object: that of the shadow if the object is loose there.
+// object adds the file of one object. If the object is loose in the shadow, that file is used.
 func (p *gitPlan) object(o gitrepo.TakenObject) error {
 	if err := p.ctx.Err(); err != nil {
 		return err
@@ -215,7 +215,7 @@ func (p *gitPlan) object(o gitrepo.TakenObject) error {
 	return p.add(Change{Path: path, Kind: Added, After: &after})
 }
 
-// ref takes the ref, which must be as it was before it was read.
+// ref adds the file of the ref. before has the stats of the ref files before they were read.
 func (p *gitPlan) ref(taken gitrepo.Taken, before map[Name]sys.Stat) error {
 	path := Name(join(p.repo.path, taken.Ref))
 	c, mode := Change{Path: path, Kind: Added}, uint32(refMode)
@@ -228,7 +228,7 @@ func (p *gitPlan) ref(taken gitrepo.Taken, before map[Name]sys.Stat) error {
 	return p.file(c, mode, taken.After+"\n")
 }
 
-// file adds a change to content that is not the shadow's file.
+// file adds a change whose new content is text, not a file of the shadow.
 func (p *gitPlan) file(c Change, mode uint32, text string) error {
 	c.After = textNode(text, mode)
 	p.texts[c.Path] = text

@@ -15,19 +15,20 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// GitReader says what changed in a repository. It reads what a tool wrote, so a daemon's reader is
-// a process that can do nothing else: package gitreader.
+// GitReader reads a git repository that a tool wrote. Since the content is hostile, a daemon's
+// reader is a confined process; see package gitreader.
 type GitReader interface {
 	Explain(ctx context.Context, files gitrepo.Files) (gitrepo.Report, error)
-	// Take finds what a branch needs. Errors that are a gitrepo.Refusal say why it cannot be taken.
+	// Take finds the objects and the ref that a commit of a branch needs. An error that is a
+	// gitrepo.Refusal says why the branch cannot be taken.
 	Take(ctx context.Context, files gitrepo.Files, want gitrepo.Want) (gitrepo.Taken, error)
 }
 
-// GitPart says which of git's own files a change is, for those that a report of the repository sums
-// up.
+// GitPart is the part of a repository that a change belongs to, if the report of the repository
+// sums up that part.
 type GitPart string
 
-// Parts of a repository. Refs are also HEAD and the other names of commits.
+// Parts of a repository. HEAD and similar files belong to the refs.
 const (
 	GitObjects GitPart = "objects"
 	GitLogs    GitPart = "logs"
@@ -35,7 +36,7 @@ const (
 	GitIndex   GitPart = "index"
 )
 
-// gitPart returns which of git's own files a change is; "" for others.
+// gitPart returns the part of a repository that a change belongs to, "" for none.
 func (c *Change) gitPart() GitPart {
 	if c.repo == nil || c.part != policy.GitData || c.repo.linked {
 		return ""
@@ -55,13 +56,13 @@ func (c *Change) gitPart() GitPart {
 	return ""
 }
 
-// gitSurvey collects the repositories that a diff shows, with a report about each.
+// gitSurvey collects the repositories with changes in a diff, with a report about each.
 type gitSurvey struct {
 	repos   []*repository
 	reports map[*repository]*gitrepo.Report
 }
 
-// maxRepositories bounds the repositories that one diff explains.
+// maxRepositories bounds the repositories that are read for one diff.
 const maxRepositories = 20
 
 func (s *gitSurvey) add(c Change) {
@@ -90,7 +91,8 @@ func (s *gitSurvey) add(c Change) {
 	}
 }
 
-// explain has the reader read each repository that has changes.
+// explain has the reader read each repository with changes, and returns the reports. It returns nil
+// without a reader.
 func (s *gitSurvey) explain(ctx context.Context, w *Workspace, reader GitReader) (
 	all []gitrepo.Report, err error,
 ) {
@@ -120,7 +122,7 @@ func (s *gitSurvey) explain(ctx context.Context, w *Workspace, reader GitReader)
 				return nil, ctx.Err()
 			}
 			if err != nil {
-				// The list of files says what changed, whatever the reader found.
+				// The list of changed files is complete without the reader.
 				report = gitrepo.Report{NotUnderstood: err.Error()}
 			}
 		}
@@ -132,8 +134,8 @@ func (s *gitSurvey) explain(ctx context.Context, w *Workspace, reader GitReader)
 	return all, nil
 }
 
-// gitFiles opens the files of one repository: the real ones with the caller's rights, those of the
-// shadow as overlayfs joins both layers.
+// gitFiles opens the files of both sides of one repository for a GitReader: the real ones with the
+// caller's rights, and the shadow's as overlayfs merges the layers.
 type gitFiles struct {
 	k     *walker
 	upper *upperDir
@@ -149,11 +151,11 @@ func (w *Workspace) gitFiles(upper *upperDir, r *repository) (gitFiles, error) {
 	return gitFiles{k, upper, w.source, r.path}, err
 }
 
-// dropped reports whether the tool deleted a path that the layer does not have: one that it made,
-// and that a commit took while the workspace was live.
+// dropped reports whether the tool deleted a path that the layer does not have. The tool made it, a
+// commit of the live workspace wrote it to the real directory, and then the tool deleted it.
 func (g gitFiles) dropped(path string) bool { return g.k.taken.all[Name(path)].Shadow != nil }
 
-// Open opens a regular file of one side.
+// Open opens a regular file of one side and returns its size.
 func (g gitFiles) Open(side gitrepo.Side, path string) (f *os.File, size int64, err error) {
 	path = join(g.path, path)
 	if side == gitrepo.Shadow {
@@ -183,7 +185,8 @@ func (g gitFiles) openReal(path string) (*os.File, error) {
 	return doAs(g.k.as, func() (*os.File, error) { return inDir(g.real, path, openGitFile) })
 }
 
-// openGitFile opens a regular file of a directory for reading.
+// openGitFile opens a regular file for reading. For others it returns gitrepo.ErrDirectory or
+// gitrepo.ErrIrregular.
 func openGitFile(dir *os.File, name string) (*os.File, error) {
 	f, err := openRegular(dir, name)
 	if irregular, ok := errors.AsType[*irregularError](err); ok {
@@ -219,14 +222,14 @@ func (g gitFiles) openShadow(path string) (*os.File, error) {
 	return g.openReal(path)
 }
 
-// dirOf opens the directory of a path in the upper layer, nil if the layer has none. real reports
-// whether the real directory shows through there.
+// dirOf opens the parent directory of a path in the upper layer, nil if the layer has none. real
+// reports whether the real directory shows through there.
 func (g gitFiles) dirOf(path string) (up *upperDir, real bool, err error) {
 	if at := covering(g.k.out.damaged, path); at != "" {
 		return nil, false, fmt.Errorf("%s is damaged", Name(at))
 	}
 	if g.k.out.discarded(path) {
-		// A discarded change is none: the real path shows through.
+		// For a discarded change the real path shows through.
 		return nil, true, nil
 	}
 	up, real, lacking, err := g.upper.through(parentOf(path))
@@ -238,7 +241,7 @@ func (g gitFiles) List(side gitrepo.Side, path string) (names []string, err erro
 	path = join(g.path, path)
 	up, real := (*upperDir)(nil), true
 	if side == gitrepo.Shadow {
-		// The directory itself is that of the names in it.
+		// The parent of path/. is the directory itself.
 		if up, real, err = g.dirOf(path + "/."); err != nil {
 			return nil, gitError(err)
 		}

@@ -14,10 +14,10 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// hiding is the layer that deletes the names that the policy hides. It is between the real
-// directory and the upper layer, so no tool finds these names by any call. Nothing is made in the
-// real directory, and nothing is decided while the tool runs: a missing name cannot be linked,
-// moved or opened by another name.
+// hiding is the layer of whiteouts for the names that the policy hides. It is between the real
+// directory and the upper layer, so no tool finds these names by any system call. Nothing is made
+// in the real directory, and nothing is decided while the tool runs: a missing name cannot be
+// linked, moved or opened by another name.
 //
 // It is made once, before the run, for the names that exist then and for those that may come: a
 // pattern that ends in a plain name, such as .env, is deleted in every existing directory, so that
@@ -25,7 +25,7 @@ import (
 // during the run, or that matches only by a * in the last part of a pattern, is hidden only by the
 // tool's own view, if the tool has one.
 //
-// Each link of a file with several must be hidden: the content is readable by a name that is not.
+// If a file has several hard links, each must be hidden: the content is readable by any other.
 type hiding struct {
 	names policy.Names
 	// literals are the last parts of patterns that are plain names.
@@ -34,15 +34,15 @@ type hiding struct {
 	count    int64
 	source   *os.File
 	indexes  []hiddenIndex
-	// unedited are the indexes in which jail cannot set the bits.
+	// unedited are the git indexes in which jail cannot set the skip-worktree bits.
 	unedited []Name
-	// found says that there is a name to hide.
+	// found: the real directory has a name to hide.
 	found bool
-	// roots maps each index to the directory whose files it names.
+	// roots maps each edited git index to the directory whose files it names.
 	roots map[Name]Name
 }
 
-// hiddenIn is a directory with the names that are deleted in it.
+// hiddenIn is a directory with the names to hide in it.
 type hiddenIn struct {
 	path     string
 	uid, gid uint32
@@ -56,7 +56,7 @@ const hiddenLayer = "hide"
 // whiteoutLinks bounds the links of one whiteout inode.
 const whiteoutLinks = 60000
 
-// findHidden walks the real directory by name only.
+// findHidden finds the names in the real directory that match the patterns. It reads git indexes.
 func findHidden(source *os.File, patterns []string) (*hiding, error) {
 	h := &hiding{names: policy.Hidden(patterns), source: source, roots: map[Name]Name{}}
 	for _, p := range patterns {
@@ -142,7 +142,7 @@ func (h *hiding) inodes() int64 {
 	return (int64(len(h.dirs)) + h.count/whiteoutLinks + indexes + 3 + 1023) &^ 1023
 }
 
-// bytes returns the room that the copies of indexes need beside the tool's writes.
+// bytes returns the number of bytes that the copies of git indexes need in the image.
 func (h *hiding) bytes() (n int64) {
 	if h == nil {
 		return 0
@@ -154,7 +154,7 @@ func (h *hiding) bytes() (n int64) {
 	return (n + 1<<20 - 1) &^ (1<<20 - 1)
 }
 
-// make writes the hiding layer.
+// make writes the hiding layer to its directory on the mounted image.
 func (h *hiding) make(mount *os.File) error {
 	if err := sys.MkdirAt(mount, hiddenLayer, 0o700); err != nil {
 		return err
@@ -184,7 +184,7 @@ func (h *hiding) make(mount *os.File) error {
 	return h.makeIndexes(root, &w)
 }
 
-// make makes a directory of the layer, if it is missing, with the attributes of the real one.
+// make makes a directory of the hiding layer with its whiteouts and the real one's owner and mode.
 func (d hiddenIn) make(root *os.File, w *whiter) error {
 	if d.path != "" {
 		_, err := inDir(root, d.path, func(parent *os.File, name string) (any, error) {
@@ -202,7 +202,7 @@ func (d hiddenIn) make(root *os.File, w *whiter) error {
 		at.Close())
 }
 
-// A whiter makes whiteouts, which are links to one inode as far as the file system lets them.
+// A whiter makes whiteouts. They are hard links to one inode, up to the file system's limit.
 type whiter struct {
 	white *os.File
 	links int
@@ -234,21 +234,22 @@ func (w *whiter) hide(at *os.File, names []string) (err error) {
 // have the skip-worktree bit: git takes such a file for unchanged without looking. Whatever git
 // makes of that copy, a review and a commit see it without the bits; see walker.hideIndex.
 
-// hiddenIndex is the copy of one index.
+// hiddenIndex is the edited copy of one git index.
 type hiddenIndex struct {
-	// path of the index.
+	// path of the index in the workspace.
 	path    string
 	content []byte
 	real    *os.File
 	stat    sys.Stat
-	// above are the directories above it, the outermost first.
+	// above are the directories above the index, the outermost first.
 	above []hiddenIn
 }
 
 // maxIndex bounds an index in bytes; a larger one is not edited.
 const maxIndex = 256 << 20
 
-// addIndex reads the .git of a directory: a repository, or a file that names a submodule's.
+// addIndex adds the git index of a directory with a .git, which is a repository or a file that
+// names one. It adds nothing if the index has no hidden names.
 func (h *hiding) addIndex(dir *os.File, at string) error {
 	gitDir, err := gitDirOf(dir, at)
 	if err != nil || gitDir == "" {
@@ -285,7 +286,7 @@ func (h *hiding) addIndex(dir *os.File, at string) error {
 	return nil
 }
 
-// warnings says which indexes of git stay as they are although there are names to hide.
+// warnings returns messages for the user about git indexes that jail could not edit.
 func (h *hiding) warnings() (all []string) {
 	if !h.found {
 		return nil
@@ -298,7 +299,8 @@ func (h *hiding) warnings() (all []string) {
 	return all
 }
 
-// editHidden sets the bits, and leaves the content nil if there are none to set.
+// editHidden sets x.content to the index with skip-worktree bits for hidden names. It leaves it nil
+// if there are none to set.
 func (h *hiding) editHidden(x *hiddenIndex, root string) (err error) {
 	if x.stat, err = sys.Fstat(x.real); err != nil {
 		return err
@@ -335,7 +337,8 @@ func (h *hiding) editHidden(x *hiddenIndex, root string) (err error) {
 	return nil
 }
 
-// isThere reports whether a path is in the real directory. A deleted file stays deleted.
+// isThere reports whether a path exists in the real directory. A file that is deleted there must
+// look deleted to git.
 func (h *hiding) isThere(full string) (bool, error) {
 	_, err := inDir(h.source, full, sys.LstatAt)
 	if missing(err) {
@@ -344,8 +347,8 @@ func (h *hiding) isThere(full string) (bool, error) {
 	return err == nil, err
 }
 
-// gitDirOf returns the git directory of a directory with a .git, "" if it is not below the
-// workspace.
+// gitDirOf returns the path of the git directory that the .git in dir is or names, "" if it is not
+// below the workspace.
 func gitDirOf(dir *os.File, at string) (string, error) {
 	st, err := sys.LstatAt(dir, ".git")
 	if missing(err) || err == nil && typeOf(st) != Dir && typeOf(st) != File {
@@ -369,7 +372,7 @@ func gitDirOf(dir *os.File, at string) (string, error) {
 	return to, nil
 }
 
-// makeIndexes writes the copies into the layer.
+// makeIndexes writes the copies of the git indexes into the hiding layer.
 func (h *hiding) makeIndexes(root *os.File, w *whiter) error {
 	for _, x := range h.indexes {
 		for _, d := range x.above {
@@ -399,7 +402,7 @@ func (x hiddenIndex) make(root *os.File) error {
 	if _, err := f.Write(x.content); err != nil {
 		return err
 	}
-	// git compares the time of the index with those of the files.
+	// git compares the mtime of the index with the mtimes of the files.
 	return errors.Join(sys.Chown(f, x.stat.UID, x.stat.GID), sys.Chmod(f, x.stat.Perm()),
 		copyXattrs(f, x.real, kept), sys.SetMtime(f, x.stat.Mtime))
 }
@@ -410,8 +413,8 @@ func (h *hiding) closeIndexes() {
 	}
 }
 
-// hideIndex describes the new content of an index without the bits that hide set. ok reports
-// whether it has such bits.
+// hideIndex sets size and hash of c.After to those of a git index without the skip-worktree bits
+// that editHidden set. ok is false, and c is unchanged, if it has no such bits.
 func (k *walker) hideIndex(c *Change, upper, real *os.File, name string, after sys.Stat) (
 	ok bool, err error,
 ) {
@@ -433,8 +436,8 @@ func (k *walker) hideIndex(c *Change, upper, real *os.File, name string, after s
 	return true, nil
 }
 
-// clearedIndex returns the new content of an index without the bits that hide set: those of hidden
-// names that the real index does not have. It returns nil if there are none.
+// clearedIndex returns the new content of a git index without the skip-worktree bits of hidden
+// names that the real index does not have set. It returns nil if there are none.
 func (k *walker) clearedIndex(upper, real *os.File, name string, at Name) ([]byte, error) {
 	content, err := readIndex(upper, name)
 	if err != nil {
@@ -473,7 +476,7 @@ func readIndex(dir *os.File, name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxIndex))
 }
 
-// clearIndexes makes the text that a commit writes for each changed index.
+// clearIndexes adds to texts the content that a commit writes for each changed git index.
 func (d decision) clearIndexes(changes []Change, texts map[Name]string) error {
 	k := &walker{as: d.w.meta.Caller, meta: &d.w.meta, hide: policy.Hidden(d.w.meta.Hide)}
 	for _, c := range changes {
@@ -495,8 +498,8 @@ func (d decision) clearIndexes(changes []Change, texts map[Name]string) error {
 	return nil
 }
 
-// bothSides runs f with the directories of a path in the layer and in the real directory, nil for a
-// missing one.
+// bothSides calls f with the parent directories of a path in the layer and in the real directory,
+// the latter nil if missing.
 func (d decision) bothSides(
 	at Name, f func(upper, real *os.File, name string) ([]byte, error),
 ) ([]byte, error) {

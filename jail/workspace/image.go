@@ -24,12 +24,12 @@ const (
 	minInodes = 2
 	blockSize = 4096
 	inodeSize = 256
-	// Those of ext4 itself, of the overlay, of its two directories, and of furnish.
+	// inodesOfOurs are inodes for ext4 itself, the overlay, its two directories, and furnish.
 	inodesOfOurs = 16
 )
 
-// imageSize returns the size of an ext4 file system in which bytes and inodes can be used. It is a
-// little larger than needed; furnish uses up the rest.
+// imageSize returns the size in bytes of an image whose ext4 file system has room for bytes and
+// inodes. It is a little larger than needed; furnish uses up the rest.
 func imageSize(bytes, inodes int64) int64 {
 	const (
 		// The blocks that one bitmap describes.
@@ -49,9 +49,8 @@ func imageSize(bytes, inodes int64) int64 {
 	return blocks * blockSize
 }
 
-// newImage makes and locks upper.img, an empty ext4 file system with room for so many bytes and
-// inodes. It copies a template that is made once: mkfs takes milliseconds, and the copy of its few
-// blocks a fraction of one.
+// newImage makes and locks upper.img in dir, an empty ext4 file system with room for bytes and
+// inodes. It copies a template, which is faster than mkfs.
 func (s *Store) newImage(dir *os.File, bytes, inodes int64) (*os.File, error) {
 	image, err := newFile(dir, "upper.img")
 	if err != nil {
@@ -67,12 +66,12 @@ func (s *Store) newImage(dir *os.File, bytes, inodes int64) (*os.File, error) {
 	return image, nil
 }
 
-// newFile makes a file of a directory, which must not be there, for reading and writing.
+// newFile makes a file and opens it for reading and writing. It fails if the file exists.
 func newFile(dir *os.File, name string) (*os.File, error) {
 	return sys.OpenBeneath(dir, name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// format replaces the content of image by the empty file system.
+// format replaces the content of image by an empty file system with these limits.
 func (s *Store) format(image *os.File, bytes, inodes int64) error {
 	template, err := s.template(bytes, inodes)
 	if err != nil {
@@ -82,7 +81,7 @@ func (s *Store) format(image *os.File, bytes, inodes int64) error {
 	return copyTemplate(image, template, imageSize(bytes, inodes))
 }
 
-// copyTemplate replaces the content of image by that of a template of that size.
+// copyTemplate replaces the content of image by a template of size bytes.
 func copyTemplate(image, template *os.File, size int64) error {
 	if err := image.Truncate(0); err != nil {
 		return err
@@ -93,8 +92,8 @@ func copyTemplate(image, template *os.File, size int64) error {
 // maxTemplates bounds the templates of a store, because each run chooses its own limits.
 const maxTemplates = 64
 
-// templatePrefix begins the names of templates. oldTemplatePrefix begins those of releases up to
-// 0.7, whose images are smaller.
+// templatePrefix is the prefix of the names of templates. oldTemplatePrefix is that of releases up
+// to 0.7, whose images are smaller.
 const templatePrefix, oldTemplatePrefix = ".template-whole-", ".template-exact-"
 
 func (s *Store) template(bytes, inodes int64) (*os.File, error) {
@@ -108,8 +107,8 @@ func (s *Store) template(bytes, inodes int64) (*os.File, error) {
 		return nil, err
 	}
 	defer release()
-	// Made under another name, so that nobody takes an incomplete one. Two processes at once make
-	// the same.
+	// Made under another name, so that nobody uses an incomplete one. Two processes at once make
+	// equal templates.
 	fresh := fmt.Sprintf("%s.%d.%s", name, os.Getpid(), randomName())
 	f, err = newFile(s.dir, fresh)
 	if err != nil {
@@ -128,7 +127,7 @@ func (s *Store) template(bytes, inodes int64) (*os.File, error) {
 		err = f.Sync()
 	}
 	if err == nil {
-		// Those in use are made again.
+		// The templates that are still needed are made again.
 		s.dropTemplates(maxTemplates)
 		err = sys.MoveAt(s.dir, fresh, s.dir, name, true)
 	}
@@ -139,8 +138,7 @@ func (s *Store) template(bytes, inodes int64) (*os.File, error) {
 	return f, nil
 }
 
-// dropTemplates removes all templates if there are at least so many. They are made again when they
-// are needed.
+// dropTemplates removes all templates if there are at least that many.
 func (s *Store) dropTemplates(least int) {
 	names, _ := s.names()
 	names = slices.DeleteFunc(names, func(name string) bool {
@@ -150,24 +148,22 @@ func (s *Store) dropTemplates(least int) {
 		return
 	}
 	for _, name := range names {
-		// A template that stays takes little room.
+		// A template that is not removed takes little space.
 		_ = removeAt(s.dir, name)
 	}
 }
 
 // features are explicit, so that the image does not depend on the host's mke2fs.conf. encrypt is
-// set although nothing is encrypted: such a file system has no large folios (Linux 6.16 and newer),
-// so a write takes the room that is left instead of ending with ENOSPC up to a mebibyte before. A
-// file system without room then means that the limit was met.
+// set although nothing is encrypted: it disables large folios (Linux 6.16 and newer), with which a
+// write may fail with ENOSPC while up to 1 MiB is free. So ENOSPC means that the limit is reached.
 const features = "none,filetype,ext_attr,dir_index,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink," +
 	"extra_isize,metadata_csum,encrypt"
 
-// mkfsTime bounds mkfs.ext4, which writes next to nothing.
+// mkfsTime bounds the run of mkfs.ext4.
 const mkfsTime = time.Minute
 
-// mkfs makes an ext4 without the features that a layer for one run does not need: no journal, no
-// room to grow, no blocks reserved for root, and inode tables that read as zeros until they are
-// written.
+// mkfs makes an ext4 file system without features that a layer does not need: no journal, no room
+// to grow, no blocks reserved for root, and no initialized inode tables.
 func mkfs(image *os.File, size, inodes int64) error {
 	program, err := findMkfs()
 	if err != nil {
@@ -198,8 +194,8 @@ func findMkfs() (string, error) {
 	return "", errors.New("mkfs.ext4: not installed; it is part of e2fsprogs")
 }
 
-// copyData copies src to dst, an empty file, which becomes size bytes long, with its holes: as a
-// reflink if the file system can.
+// copyData copies src, with its holes, to the empty file dst and sets its length to size. It makes
+// a reflink if the file system can.
 func copyData(dst, src *os.File, size int64) error {
 	if err := dst.Truncate(size); err != nil {
 		return err
@@ -232,19 +228,18 @@ func eachData(file *os.File, f func(start, end int64) error) error {
 }
 
 const (
-	// ownInodes are those that the overlay makes in the directory work.
+	// ownInodes is the number of inodes that the overlay makes in the directory work.
 	ownInodes = 3
-	// ownBlocks are one for each directory of ownInodes, and some for the extent trees of large
-	// files. The tool can use the rest of these beyond its limit, so that a layer without room
-	// means that the tool asked for more than the limit.
+	// ownBlocks is one block for each of ownInodes, and some for the extent trees of large files.
+	// The tool can use the rest of them beyond its limit, so that a full layer means that the tool
+	// exceeded the limit.
 	ownBlocks = ownInodes + 8
 )
 
 // furnish makes the directories of a layer in an empty image, so that their blocks are on the disk
-// before the layer is written, and uses up the inodes and blocks beyond inodes and bytes, in a
-// directory that no overlay shows. mkfs fills whole blocks of its tables in each block group and so
-// makes more inodes than requested, twice as many if they are few; and imageSize leaves more blocks
-// than needed.
+// before the layer is written. It also uses up the inodes and blocks beyond the limits, in a
+// directory that no overlay shows: mkfs makes more inodes than requested, twice as many if they are
+// few, and imageSize leaves more blocks than needed.
 func furnish(image *os.File, bytes, inodes int64) (err error) {
 	loop, err := sys.AttachLoop(image, false)
 	if err != nil {
@@ -318,16 +313,15 @@ func padInodes(dir *os.File, inodes int64) error {
 	return nil
 }
 
-// A blank is an empty upper layer that was made before a shadow asks for it: image, loop device and
-// mounted file system, which take most of the time of Prepare. It was never written to, belongs to
-// nobody, and becomes the layer of one shadow.
+// A blank is an empty upper layer that is made in advance for a later shadow: image, loop device
+// and mounted file system, which take most of the time of Prepare. Nothing was written to it.
 //
-// <store>/.blank-<name>/upper.img is its image. The directory is locked while its maker lives. A
-// blank reserves no space on the disk: the shadow that takes it does, as with a layer of its own.
+// <store>/.blank-<name>/upper.img is its image. The process that made it holds the lock of the
+// directory. A blank reserves no disk space: the shadow that takes it does.
 type blank struct {
 	folder
 	name string
-	// bytes and inodes are the limits that it was made for.
+	// bytes and inodes are the limits of the layer.
 	bytes, inodes int64
 	layer         layer
 }
@@ -341,7 +335,7 @@ const (
 	blankIdle = 2 * time.Minute
 )
 
-// blanks are those of one open store, the oldest first.
+// blanks are the blanks that one open store has made.
 type blanks struct {
 	mu     sync.Mutex
 	ready  []*blank
@@ -350,9 +344,9 @@ type blanks struct {
 	closed bool
 }
 
-// Stock makes a layer with the limits of w ahead, for the next shadow, unless there is one. It does
-// nothing if the store is closed or the host makes layers in memory. The blanks go after two
-// minutes without Stock, and with the store.
+// Stock makes an empty layer with the limits of w in advance, for the next shadow, unless there is
+// one. It does nothing if the store is closed or layers are in memory. The layers are removed after
+// two minutes without Stock, and when the store is closed.
 func (s *Store) Stock(w *Workspace) error {
 	w.mu.Lock()
 	bytes, inodes := w.made.bytes, w.made.inodes
@@ -370,8 +364,8 @@ func (s *Store) Stock(w *Workspace) error {
 	return err
 }
 
-// begin reports whether the caller makes a blank now and then calls end. drop is called once the
-// blanks are idle.
+// begin reports whether the caller shall make a blank now and then call end. drop is called after
+// blankIdle without begin.
 func (b *blanks) begin(bytes, inodes int64, drop func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -391,7 +385,7 @@ func (b *blanks) begin(bytes, inodes int64, drop func()) bool {
 	return true
 }
 
-// end takes a blank that was made, nil for none, and returns the one that is too many.
+// end adds the blank that was made, if not nil. It returns one that the caller must remove, or nil.
 func (b *blanks) end(made *blank) (old *blank) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -406,7 +400,7 @@ func (b *blanks) end(made *blank) (old *blank) {
 	return old
 }
 
-// take takes the blank with these limits, nil if there is none.
+// take removes a blank with these limits from b and returns it, nil if there is none.
 func (b *blanks) take(bytes, inodes int64) *blank {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -436,14 +430,13 @@ func (s *Store) newBlank(bytes, inodes int64) (*blank, error) {
 	return b, nil
 }
 
-// removeBlank removes a blank that nobody has taken.
+// removeBlank closes a blank and removes its directory.
 func (s *Store) removeBlank(b *blank) error {
 	return errors.Join(s.sweep(b.name), b.layer.close(), closeFiles(&b.dir))
 }
 
-// takeBlank makes a blank with these limits the layer of the workspace, and reports whether there
-// was one. The caller holds the lock of the reservations. A blank that cannot be taken is removed,
-// and the workspace gets a layer of its own.
+// takeBlank makes a blank with these limits the layer of the workspace. It reports false if there
+// is none or it cannot be taken. The caller holds the lock of the reservations.
 func (p preparation) takeBlank(bytes, inodes int64) bool {
 	s := p.w.store
 	b := s.blanks.take(bytes, inodes)
@@ -451,18 +444,18 @@ func (p preparation) takeBlank(bytes, inodes int64) bool {
 		return false
 	}
 	if sys.MoveAt(b.dir, "upper.img", p.w.home.dir, "upper.img", false) != nil {
-		// Whatever is left of it is swept later.
+		// The rest of the blank is swept later.
 		_ = s.removeBlank(b)
 		return false
 	}
-	// The layers below it stay those of the workspace.
+	// The frozen layers of the workspace stay below the blank.
 	b.layer.frozen = p.w.layer.frozen
 	p.w.layer, b.layer = b.layer, layer{}
 	_ = s.removeBlank(b)
 	return true
 }
 
-// dropBlanks removes the blanks; with end no more are made.
+// dropBlanks removes all blanks. With end, Stock makes no more.
 func (s *Store) dropBlanks(end bool) (err error) {
 	s.blanks.mu.Lock()
 	all := s.blanks.ready
@@ -477,5 +470,5 @@ func (s *Store) dropBlanks(end bool) (err error) {
 	return err
 }
 
-// EndStock removes what Stock made, and makes it do nothing from here on.
+// EndStock removes the layers that Stock made. Stock does nothing after it.
 func (s *Store) EndStock() error { return s.dropBlanks(true) }

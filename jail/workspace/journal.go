@@ -20,19 +20,18 @@ import (
 type phase string
 
 const (
-	// Writing new content beside its place.
+	// Writing new content under temporary names.
 	staging phase = "staging"
-	// Moving it into place.
+	// Moving new content into place.
 	applying phase = "applying"
-	// Moving it back: results of a step may be gone already.
+	// Undoing the steps. Some may be undone already.
 	undoing phase = "undoing"
-	// Everything is in place; what it replaced is still aside.
+	// Everything is in place; the replaced content is still under temporary names.
 	done phase = "done"
 )
 
-// journal is a commit in the store, as JSON. It is on the disk before the first change that it
-// lists. It has inodes, so that after a crash recovery can tell for each step whether it was
-// executed.
+// journal is the record of a commit or revert in progress, saved as JSON before the first change
+// that it lists. It has inode numbers, by which recovery can tell whether a step was executed.
 type journal struct {
 	ID     string `json:"id"`
 	Phase  phase  `json:"phase"`
@@ -44,15 +43,15 @@ type journal struct {
 	Steps    []step `json:"steps"`
 	// Dirs are the directories that the commit changes; a journal of an earlier version has none.
 	Dirs []place `json:"dirs,omitempty"`
-	// Past is what is kept of the replaced content, NotKept why nothing is.
+	// Past describes the replaced content that is kept, NotKept says why none is.
 	Past    *past  `json:"past,omitempty"`
 	NotKept string `json:"not_kept,omitempty"`
-	// Taken are the paths that it makes the same on both sides of a live workspace.
+	// Taken are the committed paths to add to taken.json.
 	Taken []takenPath `json:"taken,omitempty"`
-	// Revert is the commit that this one undoes.
+	// Revert is the id of the commit that this one undoes, "" for none.
 	Revert string `json:"revert,omitempty"`
-	// Back are the entries of that commit that a revert of a part takes back; none is all. The
-	// caller named them by RevertPaths.
+	// Back are the indexes of the entries in the past of that commit that are reverted; none means
+	// all. RevertPaths are the paths that the caller named.
 	Back        []int  `json:"back,omitempty"`
 	RevertPaths []Name `json:"revert_paths,omitempty"`
 }
@@ -64,9 +63,9 @@ func (c *commit) save(p phase) error {
 	return c.w.home.writeJSON(journalName, c.journal, true)
 }
 
-// rollback undoes the steps from the last to the first, in the held directories. If the disk fails,
-// or a directory is lost, journal and state stay, and Recover tries again. It leaves alone for good
-// what somebody else changed meanwhile, and returns it.
+// rollback undoes the steps from the last to the first, in the held directories. If the disk fails
+// or a directory is not found, it returns an error, and Recover can try again. left describes the
+// paths that are not restored, since somebody else changed them meanwhile.
 func (c *commit) rollback() (left []string, err error) {
 	c.releaseSpare()
 	again := c.journal.Phase == undoing
@@ -113,7 +112,8 @@ func (c *commit) undoStep(i int, s step, again bool) (err error) {
 	return err
 }
 
-// undone is rollback for a failed commit: its error says what is not as it was.
+// undone calls rollback for a failed commit. Its error, an ErrIncomplete, says what was not
+// restored; nil if the real directory is as it was.
 func (c *commit) undone() error {
 	left, err := c.rollback()
 	if len(left) > 0 {
@@ -122,7 +122,7 @@ func (c *commit) undone() error {
 	return err
 }
 
-// listed joins sentences, the first few and the number of the others.
+// listed joins the first maxNamed sentences and the number of the others.
 func listed(all []string) string {
 	if more := len(all) - maxNamed; more > 0 {
 		all = append(slices.Clone(all[:maxNamed]), fmt.Sprintf("and %d more", more))
@@ -130,7 +130,7 @@ func listed(all []string) string {
 	return strings.Join(all, "; ")
 }
 
-// removed lists the directories of before the commit that no longer exist.
+// removed describes the held directories that somebody has removed.
 func (c *commit) removed() (left []string) {
 	there, _ := c.journal.dirs()
 	for _, path := range there {
@@ -143,17 +143,16 @@ func (c *commit) removed() (left []string) {
 	return left
 }
 
-// stuck remembers why a commit can be neither finished nor undone, and returns that as
-// ErrIncomplete.
+// stuck saves why a commit can be neither finished nor undone, and returns why as an ErrIncomplete.
 func (c *commit) stuck(why error) error {
 	c.w.meta.Stuck = strings.ReplaceAll(why.Error(), "\n", "; ")
 	err := fmt.Errorf("%w: %w", ErrIncomplete, why)
 	return errors.Join(err, c.w.save(true))
 }
 
-// finish ends a successful commit: it removes what the commit replaced, and the store records the
-// commit. It returns what could not be removed. If the disk is the cause, the state stays
-// Committing until Recover succeeds.
+// finish ends a successful commit: it keeps or removes the replaced content, and records the commit
+// in the store. left describes what could not be removed. After a disk error the state stays
+// Committing, until Recover succeeds.
 func (c *commit) finish() (left []string) {
 	if err := c.keep(); err != nil {
 		return []string{err.Error()}
@@ -167,9 +166,9 @@ func (c *commit) finish() (left []string) {
 		}
 		c.done(2*len(c.journal.Steps) + i)
 	}
-	// Otherwise names of ours may be there: journal and state stay, and Recover does this again.
+	// After a failure temporary names may be left: the journal stays, and Recover tries again.
 	if !failed {
-		// The commit is valid, and Recover does this again.
+		// If this fails, the commit is valid all the same, and Recover tries again.
 		if err := c.conclude(); err != nil {
 			left = append(left, err.Error())
 			failed = true
@@ -182,12 +181,13 @@ func (c *commit) finish() (left []string) {
 	return left
 }
 
-// conclude ends a commit whose steps are done, and of which nothing is aside any more.
+// conclude ends a commit whose steps are executed and cleaned: it sets the final modes of
+// directories, saves meta.json and removes the journal.
 func (c *commit) conclude() error {
 	if err := c.closeDirs(); err != nil {
 		return err
 	}
-	// Before the ctimes are noted: it changes those of files that are linked back.
+	// Before touched saves the ctimes: this changes the ctimes of files that are linked back.
 	var rest *past
 	if c.journal.Revert != "" {
 		var err error
@@ -223,7 +223,7 @@ func (c *commit) conclude() error {
 		return err
 	}
 	c.w.meta = m
-	// A rest of it means nothing from here on.
+	// A journal that is not removed is ignored from here on.
 	err := removeAt(c.w.home.dir, journalName)
 	if m.State == Committed {
 		err = errors.Join(err, dropLayer(c.w, layered))
@@ -241,7 +241,7 @@ func (c *commit) closeDirs() error {
 			return err
 		}
 		err := c.hand.chmod(s, s.Mode)
-		// It is somebody else's by now.
+		// Somebody else may have replaced the directory.
 		if err != nil && !missing(err) && !errors.Is(err, ErrConflict) && !errors.Is(err,
 			fs.ErrPermission) {
 			return err
@@ -250,8 +250,8 @@ func (c *commit) closeDirs() error {
 	return nil
 }
 
-// keep keeps what the commit replaced. Without room for that the commit is valid all the same, and
-// cannot be reverted.
+// keep moves the replaced content to the store. If that fails, the commit is valid all the same,
+// and cannot be reverted.
 func (c *commit) keep() error {
 	j := c.journal
 	if j.Past == nil {
@@ -262,7 +262,7 @@ func (c *commit) keep() error {
 		return nil
 	}
 	j.NotKept = fmt.Sprintf("it could not be: %v", err)
-	// A recovery does not try again what the record says was not done.
+	// Without Past, Recover does not try again.
 	j.Past = nil
 	return errors.Join(c.w.home.dropPast(j.ID), c.save(done))
 }
@@ -277,8 +277,8 @@ func (c *commit) record() CommitRecord {
 	return rec
 }
 
-// touched remembers the ctimes that a commit, or its undoing, left on existing inodes, so that they
-// are no conflicts for the next one.
+// touched saves the ctimes that the commit, or its rollback, left on existing inodes, so that they
+// are no conflicts for the next commit.
 func (c *commit) touched() error {
 	for _, s := range c.journal.Steps {
 		for _, dir := range []Name{s.Near, Name(parentOf(string(s.Path))), s.Path} {
@@ -307,7 +307,7 @@ func (c *commit) touched() error {
 	return nil
 }
 
-// settle gives a workspace the state of before a commit or revert that is over.
+// settle sets the state back to the one before the commit or revert.
 func (m *meta) settle() {
 	m.Stuck = ""
 	if m.State = Frozen; m.From != "" {
@@ -322,9 +322,9 @@ func (m *meta) touch(st sys.Stat) {
 	m.Touched[st.Ino] = st.Ctime
 }
 
-// Told notes that the audit log has the end of the last commit or revert, and of those of
-// processes that have ended. Until then Recover returns that commit again, for a process that is
-// killed in between.
+// Told records that the audit log has the end of the last commit or revert, and of those that dead
+// processes had begun. Without that, Recover returns the commit again, so that a process that was
+// killed before it wrote the log loses no record.
 func (w *Workspace) Told() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -333,7 +333,7 @@ func (w *Workspace) Told() error {
 		return w.wrap("told", err)
 	}
 	defer lock.Close()
-	// Before the commit is told: a note alone says that nothing was changed.
+	// The notes go first: a note without Untold means that nothing was changed.
 	if _, err := w.home.begun(true); err != nil {
 		return w.wrap("told", err)
 	}
@@ -344,29 +344,29 @@ func (w *Workspace) Told() error {
 	return w.wrap("told", w.save(false))
 }
 
-// Settled is an interrupted commit or revert that Recover completed or undid.
+// Settled describes an interrupted commit or revert that Recover completed or undid.
 type Settled struct {
-	// Info of its workspace, as it is now.
+	// Info of the workspace after Recover.
 	Info
-	// Commit is its id, or the id of the commit that was to be reverted; "" if nothing was begun.
+	// Commit is the id of the commit, or of the commit to revert; "" for a commit with Nothing.
 	Commit string
 	// Digest of the change set.
 	Digest string
 	Revert bool
-	// Paths are those of a revert of a part.
+	// Paths are the reverted paths, if only a part of the commit is reverted.
 	Paths []Name
 	// Done: it was finished; otherwise it was undone.
 	Done bool
-	// Nothing: its process ended before anything was changed, or after it had failed.
+	// Nothing: its process ended before it changed anything, or after it had failed.
 	Nothing bool
-	// Left is what was not undone, since somebody else had changed it meanwhile.
+	// Left describes paths that were not restored, since somebody else changed them meanwhile.
 	Left []string
 }
 
-// Recover finishes or undoes the interrupted commits, and removes the rests of interrupted
-// preparations and discards. It returns the commits that it settled, those that were over but of
-// which Told was not called, and those that had changed nothing since Begin. Call it before the
-// store is used; it leaves the commits of live processes alone.
+// Recover finishes or undoes interrupted commits and reverts, and removes the rests of interrupted
+// Prepare and Discard calls. It returns the commits that it finished or undid, completed ones for
+// which Told was not called, and those that changed nothing after Begin. Call it before the store
+// is used. It does not touch commits of live processes.
 func (s *Store) Recover(ctx context.Context) (settled []Settled, err error) {
 	all, err := s.List()
 	err = errors.Join(err, s.Sweep())
@@ -410,7 +410,7 @@ func (s *Store) recoverOne(ctx context.Context, id string) (now Settled, err err
 		return now, err
 	}
 	if w.meta.State != Committing && b == nil {
-		// Its process lives, or another one has just settled it.
+		// The process of the commit lives, or another process has just settled it.
 		return now, ErrBusy
 	}
 	var j *journal
@@ -470,26 +470,26 @@ func (home folder) readJournal() (*journal, error) {
 	return readJSON[journal](home.dir, journalName)
 }
 
-// Begun is a commit or revert of which the audit log has the beginning, or is about to.
+// Begun is a note in the store that the audit log has or will have the start of a commit or revert.
 type Begun struct {
 	Revert bool `json:"revert,omitempty"`
 	// Commit is the id of the commit that is to be reverted, if the caller named one.
 	Commit string `json:"commit,omitempty"`
-	// Paths are those of a revert of a part.
+	// Paths are the reverted paths, if only a part of the commit is reverted.
 	Paths []Name `json:"paths,omitempty"`
 
 	name string
 	home folder
-	// lock is held while the process of the commit lives.
+	// lock is the note's file. The process of the commit holds its lock.
 	lock *os.File
 }
 
-// beginning is how the names of the notes of Begin begin.
+// beginning is the prefix of the names of Begin's notes.
 const beginning = "begun-"
 
-// Begin notes in the store that the audit log is about to have the beginning of a commit or revert
-// of w. If this process is killed before Told or Drop, Recover of the next one returns the note as
-// Settled, so that the log gets an end. w must stay open until then.
+// Begin saves a note in the store before the beginning of a commit or revert of w is written to the
+// audit log. If this process is killed before Told or Drop, Recover of the next one returns the
+// note as Settled, so that the log gets an end. w must stay open until Told or Drop.
 func Begin(w *Workspace, b Begun) (*Begun, error) {
 	text, err := json.Marshal(b)
 	if err != nil {
@@ -519,10 +519,10 @@ func Begin(w *Workspace, b Begun) (*Begun, error) {
 	return &b, nil
 }
 
-// Told removes the note, since the log has the end of the commit or revert.
+// Told removes the note. Call it when the log has the end of the commit or revert.
 func (b *Begun) Told() error { return errors.Join(removeAt(b.home.dir, b.name), b.Drop()) }
 
-// Drop leaves the note to the next Recover, unless it is gone. b may be nil.
+// Drop closes the note. Unless Told has removed it, the next Recover finds it. b may be nil.
 func (b *Begun) Drop() error {
 	if b == nil {
 		return nil
@@ -530,8 +530,8 @@ func (b *Begun) Drop() error {
 	return closeFiles(&b.lock)
 }
 
-// begun returns the last note of a process that has ended, nil if there is none. forget removes all
-// of them.
+// begun returns the last note of a dead process, nil if there is none. With forget it removes these
+// notes and returns nil.
 func (home folder) begun(forget bool) (last *Begun, err error) {
 	names, err := home.notes()
 	for _, name := range names {

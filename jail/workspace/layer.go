@@ -10,28 +10,28 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// layer is the upper layer of a workspace: the file system that a tool writes to. It is an ext4 in
-// upper.img behind a loop device, or a tmpfs that upper.img receives when the workspace is kept.
-// The zero layer is not open.
+// layer is the upper layer of a workspace: the file system that a tool writes to. It is an ext4
+// image upper.img on a loop device, or a tmpfs that Keep saves to upper.img. The zero layer is not
+// open.
 type layer struct {
 	// image is upper.img. Its lock is exclusive while a jail may write, and shared afterwards.
 	image *os.File
 	loop  *os.File
 	mount *os.File
-	// root is the root of mount while a jail may write to it: syncfs reports the errors since it
-	// was opened.
+	// root is the root directory of mount, open while a jail may write to it: syncfs(2) on it
+	// reports the write errors since it was opened.
 	root *os.File
-	// lost is the error of the kernel that could not write all of the layer.
+	// lost is the kernel's error if it could not write all of the layer.
 	lost error
-	// damaged are the paths that did not reach the disk whole; see lookForDamage.
+	// damaged are the paths of which a part did not reach the disk; see lookForDamage.
 	damaged map[string]bool
-	// memory says that mount is a tmpfs, attached in this process's mount namespace; see newMemory.
+	// memory: mount is a tmpfs that is attached in this process's mount namespace; see newMemory.
 	memory bool
-	// frozen are the frozen layers below it, the newest first.
+	// frozen are the frozen layers below the upper layer, the newest first.
 	frozen []*frozenLayer
 }
 
-// openOwn opens the root of what the tool wrote to this layer.
+// openOwn opens the directory upper of this layer, without the frozen layers.
 func (l *layer) openOwn() (*os.File, error) { return sys.OpenSubdir(l.mount, "upper") }
 
 func (l *layer) close() error {
@@ -41,7 +41,7 @@ func (l *layer) close() error {
 	return err
 }
 
-// closeFiles closes the files that are open and forgets them.
+// closeFiles closes the files that are not nil and sets them to nil.
 func closeFiles(files ...**os.File) error {
 	var err error
 	for _, f := range files {
@@ -53,21 +53,21 @@ func closeFiles(files ...**os.File) error {
 	return err
 }
 
-// A user's daemon can make no loop device and mount no ext4. Its layers are a tmpfs each, with the
-// same two limits, whose content is memory of the run until the workspace is kept. Then it is
-// written to upper.img as one file (see archive), and read from there into a tmpfs for a review.
+// A user's own daemon can make no loop device and mount no ext4. Each of its layers is a tmpfs with
+// the same limits. Its content is in memory until Keep writes it to upper.img as an archive (see
+// archived). A review reads the archive into a new tmpfs.
 
-// errNoMarks is returned if the kernel's tmpfs lacks the extended attributes that an overlay of a
-// user needs.
+// errNoMarks is returned if the kernel's tmpfs lacks user extended attributes, which an overlay
+// without root needs.
 var errNoMarks = errors.New(
 	"the kernel's tmpfs has no user extended attributes, which a shadow without root needs: boot " +
 		"Linux 6.6 or newer")
 
-// inodesOfMemory are the inodes of a layer beside the tool's: its root, upper and work, three that
-// the overlay makes in work, and two for attributes, which a tmpfs counts as inodes.
+// inodesOfMemory is the number of inodes of a tmpfs layer that are not the tool's: root, upper and
+// work, three that the overlay makes in work, and two for attributes, which a tmpfs counts, too.
 const inodesOfMemory = 8
 
-// lostMemory is errLost for a layer in memory.
+// lostMemory is the error for a layer that was in the memory of a killed daemon. It is an errLost.
 type lostMemory struct{}
 
 func (lostMemory) Error() string {
@@ -75,9 +75,8 @@ func (lostMemory) Error() string {
 }
 func (lostMemory) Is(err error) bool { return err == errLost }
 
-// newMemory makes an empty layer. It is attached on top of the store in this process's own mount
-// namespace, since an older kernel makes no second mount of a detached one. Nobody looks it up by
-// its name there.
+// newMemory makes an empty layer, a tmpfs. It attaches the mount on top of the store's directory in
+// this process's own mount namespace, since older kernels cannot clone a detached mount.
 func (l *layer) newMemory(store *os.File, bytes, inodes int64) (err error) {
 	if l.mount, err = sys.NewTmpfs(bytes, inodes+inodesOfMemory); err != nil {
 		return err
@@ -98,7 +97,7 @@ func (l *layer) newMemory(store *os.File, bytes, inodes int64) (err error) {
 	return nil
 }
 
-// detachMemory must be called before the layer is closed.
+// detachMemory unmounts a layer in memory. It must be called before the layer's files are closed.
 func (l *layer) detachMemory() error {
 	if !l.memory {
 		return nil
@@ -107,8 +106,7 @@ func (l *layer) detachMemory() error {
 	return sys.DetachMount(l.mount)
 }
 
-// keepMemory writes the layer to its file, which is empty until then. The last line of the file
-// marks it as complete.
+// keepMemory writes a layer in memory to upper.img as an archive.
 func (l *layer) keepMemory() error {
 	upper, err := l.openOwn()
 	if err != nil {
@@ -124,14 +122,13 @@ func (l *layer) keepMemory() error {
 	return writeArchive(l.image, upper)
 }
 
-// readMemory makes the layer of a workspace that an earlier process kept, of at most bytes and
-// inodes. The image is open already, and locked.
+// readMemory reads the archive that an earlier process kept into a new read-only tmpfs, of at most
+// bytes and inodes. l.image must be open and locked.
 func (l *layer) readMemory(bytes, inodes int64) (err error) {
 	if st, err := sys.Fstat(l.image); err != nil || st.Size == 0 {
 		return errors.Join(err, lostMemory{})
 	}
-	// One that took all of its room takes a little more where its directories had been made
-	// smaller.
+	// A full layer may need a little more space now, if its directories had shrunk.
 	if l.mount, err = sys.NewTmpfs(bytes+1<<20, 2*inodes+inodesOfMemory); err != nil {
 		return err
 	}
@@ -149,8 +146,8 @@ func (l *layer) readMemory(bytes, inodes int64) (err error) {
 	return sys.MakeReadOnly(l.mount)
 }
 
-// ownerOf returns the owner of a directory of the layer. To a user's daemon other groups than the
-// user's first look like nobody's, and cannot be given.
+// ownerOf returns the uid and gid to set on a directory of the layer: uid and gid, or without root
+// those of this process, since a user namespace cannot set others.
 func ownerOf(uid, gid uint32) (uint32, uint32) {
 	if sys.Rootless() {
 		return uint32(os.Geteuid()), uint32(os.Getegid())
@@ -158,7 +155,7 @@ func ownerOf(uid, gid uint32) (uint32, uint32) {
 	return uid, gid
 }
 
-// mark returns the prefix of an overlay's own attributes.
+// mark returns the prefix of overlayfs's own extended attributes.
 func mark() string {
 	if sys.Rootless() {
 		return "user.overlay."
@@ -166,17 +163,17 @@ func mark() string {
 	return "trusted.overlay."
 }
 
-// An upperDir is a directory of a shadow above the real directory: that of the layer that the tool
-// writes to, joined with those of the frozen layers below it as overlayfs joins them
-// (Documentation/filesystems/overlayfs.rst, "Multiple lower layers").
+// An upperDir is one directory of a shadow without the real directory: in the upper layer, merged
+// with the frozen layers below it as overlayfs does (Documentation/filesystems/overlayfs.rst,
+// "Multiple lower layers").
 type upperDir struct {
-	// dirs are those of the layers that have the directory, the topmost first.
+	// dirs are the directory in each layer that has it, the topmost first.
 	dirs []*os.File
-	// opaque says that nothing below these layers shows through.
+	// opaque: nothing below these layers shows through.
 	opaque bool
 }
 
-// openUpper opens the root of what the tool wrote, in all layers of the workspace.
+// openUpper opens the root directory of all layers of the workspace, the frozen ones included.
 func (l *layer) openUpper() (*upperDir, error) {
 	if l.mount == nil {
 		return joinRoots(l.frozen)
@@ -214,10 +211,10 @@ func (u *upperDir) Close() {
 	}
 }
 
-// stat describes the directory itself, which is that of the topmost layer.
+// stat returns the stat of the directory in the topmost layer.
 func (u *upperDir) stat() (sys.Stat, error) { return sys.Fstat(u.dirs[0]) }
 
-// names returns the names of all layers, deletions included; some may come twice.
+// names returns the names in all layers, whiteouts included. A name may occur several times.
 func (u *upperDir) names() (all []string, err error) {
 	for _, d := range u.dirs {
 		names, err := d.Readdirnames(-1)
@@ -229,8 +226,8 @@ func (u *upperDir) names() (all []string, err error) {
 	return all, nil
 }
 
-// find returns the topmost layer's directory that has a name, and what it has there, which may be a
-// whiteout. The error is fs.ErrNotExist if no layer has the name.
+// find returns the directory of the topmost layer that has a name, and the stat of the entry, which
+// may be a whiteout. The error is fs.ErrNotExist if no layer has the name.
 func (u *upperDir) find(name string) (dir *os.File, st sys.Stat, err error) {
 	for _, d := range u.dirs {
 		st, err = sys.LstatAt(d, name)
@@ -241,7 +238,7 @@ func (u *upperDir) find(name string) (dir *os.File, st sys.Stat, err error) {
 	return nil, st, fs.ErrNotExist
 }
 
-// sub opens a directory in the directory.
+// sub opens a subdirectory. The error is fs.ErrNotExist if no layer has it.
 func (u *upperDir) sub(name string) (sub *upperDir, err error) {
 	sub = &upperDir{opaque: u.opaque}
 	defer func() {
@@ -263,7 +260,7 @@ func (u *upperDir) sub(name string) (sub *upperDir, err error) {
 			sub.opaque = true
 			return sub, nil
 		}
-		// Where the first one is no directory, the error says so.
+		// This fails if the topmost entry is no directory.
 		f, err := sys.OpenSubdir(d, name)
 		if err != nil {
 			return nil, err
@@ -284,16 +281,16 @@ func (u *upperDir) sub(name string) (sub *upperDir, err error) {
 	return sub, nil
 }
 
-// isOpaque reports whether a directory of a layer was made anew after another had been deleted. The
-// mark is an attribute that only root can set; user.overlay.*, which a tool can write, means
-// nothing here. In a user's layer user.overlay.* is the mark, and the overlay reserves these names:
-// a tool cannot set them.
+// isOpaque reports whether a directory of a layer is opaque: it hides the one below. The mark is a
+// trusted.overlay attribute, which a tool cannot set. Without root it is a user.overlay attribute,
+// which the overlay does not let a tool set, either.
 func isOpaque(dir *os.File) (bool, error) {
 	value, err := sys.Xattr(dir, mark()+"opaque")
 	return string(value) == "y", err
 }
 
-// open opens a directory below the directory by its path, "" for the directory itself.
+// open opens a directory by its path below u, "" for u itself. The error is fs.ErrNotExist if the
+// layers do not have it.
 func (u *upperDir) open(path string) (*upperDir, error) {
 	dir, _, _, err := u.through(path)
 	if err == nil && dir == nil {
@@ -302,8 +299,8 @@ func (u *upperDir) open(path string) (*upperDir, error) {
 	return dir, err
 }
 
-// through opens a directory below the directory by its path. Where the layers have none, dir is nil,
-// and lacking is the first part of the path that they do not have. real reports whether the real
+// through opens a directory by its path below u. If the layers do not have it, dir is nil, and
+// lacking is the first part of the path that they do not have. real reports whether the real
 // directory shows through there. The error is fs.ErrNotExist if a part of the path is no directory.
 func (u *upperDir) through(path string) (dir *upperDir, real bool, lacking string, err error) {
 	dir = &upperDir{opaque: u.opaque}
@@ -341,8 +338,8 @@ func (u *upperDir) through(path string) (dir *upperDir, real bool, lacking strin
 	return dir, !dir.opaque, "", nil
 }
 
-// at returns the directory of the layer that has a path, which the caller closes, and the last name
-// of the path.
+// at returns the parent directory of a path in the topmost layer that has the path, and the last
+// component of the path. The caller closes dir. The error is fs.ErrNotExist if no layer has it.
 func (u *upperDir) at(path Name) (dir *os.File, name string, err error) {
 	parent, name := split(string(path))
 	d, err := u.open(parent)
@@ -358,7 +355,7 @@ func (u *upperDir) at(path Name) (dir *os.File, name string, err error) {
 	return dir, name, err
 }
 
-// Attachment is a workspace that is mounted into a jail's mount namespace.
+// Attachment says how to mount a workspace into a jail's mount namespace.
 type Attachment struct {
 	// Lower is from Workspace.Lower or CloneLower.
 	Lower *os.File
@@ -369,18 +366,18 @@ type Attachment struct {
 	// UserNS is the user namespace whose id mapping both layers get; nil leaves owners unmapped,
 	// and the tool is the user.
 	UserNS *os.File
-	// Base is the host's id of id 0 of that namespace.
+	// Base is the host's id to which id 0 of that namespace maps.
 	Base uint32
 	// Target is an existing directory.
 	Target string
-	// Exec lets its files be executed.
+	// Exec allows the execution of files in the workspace.
 	Exec bool
 }
 
 // Attach mounts the shadow on a.Target, with owners mapped by a.UserNS: files in the layers keep
-// their real owners, and files that the jail's user n writes belong to n. The caller must hold a
+// their real owners, and files that the jail's user n writes belong to n. The caller must run on a
 // locked thread in a private mount namespace, with root's capabilities. The descriptors of the
-// layers stay open; their mounts are used up.
+// layers stay open, but cannot be attached a second time.
 //
 // Overlays of id-mapped layers need Linux 5.19; the file system of the real directory must support
 // id-mapped mounts.

@@ -14,16 +14,16 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// A merge compares three states of each path that the branch has touched: the base, which is what
-// both had at the fork, the parent's and the branch's. It takes what the branch changed, and a path
-// that the parent changed since, too, is a conflict. The content decides, not the times.
+// A merge compares three states of each path that the branch has touched: the base at the fork, the
+// parent's and the branch's. It takes the branch's changes. A path that the parent has changed,
+// too, is a conflict. It compares contents, not times.
 //
-// What it takes becomes a new frozen layer above the parent's, written through an overlay that only
-// this process sees, and the replacement of the parent's meta makes it a part of the parent. So an
-// interrupted merge has happened or not. The layers below stay as they are as long as the branch
-// may revert the merge.
+// The taken changes become a new frozen layer above the parent's, written through an overlay that
+// only this process sees. The replacement of the parent's meta.json makes the layer a part of the
+// parent, so an interrupted merge has happened or not. The layers below are kept as long as the
+// merge can be reverted.
 
-// MergeRecord describes one merge of a branch into the workspace that it was forked from.
+// MergeRecord describes one merge of a branch into its parent.
 type MergeRecord struct {
 	ID     string    `json:"id"`
 	Time   time.Time `json:"time"`
@@ -31,7 +31,7 @@ type MergeRecord struct {
 	Digest string    `json:"digest"`
 	// Paths counts the merged paths.
 	Paths int `json:"paths"`
-	// Layer is the frozen layer with what was merged, Below are those of the parent before.
+	// Layer is the frozen layer with the merged changes. Below are the parent's layers before.
 	Layer string   `json:"layer"`
 	Below []string `json:"below,omitempty"`
 	// Reverted is the time of the revert.
@@ -41,10 +41,10 @@ type MergeRecord struct {
 // maxMerged bounds the ids of merges that a parent remembers.
 const maxMerged = 4 * MaxBranches
 
-// mergedPath is a path of a merge, in merge-<id>.json of the branch.
+// mergedPath is a merged path, as merge-<id>.json of the branch lists it.
 type mergedPath struct {
 	Path Name `json:"path"`
-	// Before and After are the parent's sides, Shadow is the branch's.
+	// Before and After are the parent's states before and after the merge. Shadow is the branch's.
 	Before *Node `json:"before,omitempty"`
 	After  *Node `json:"after,omitempty"`
 	Shadow *Node `json:"shadow,omitempty"`
@@ -52,23 +52,23 @@ type mergedPath struct {
 
 func mergeName(id string) string { return "merge-" + id + ".json" }
 
-// mergeSides are a branch and its parent, locked, with what a merge of them looks at.
+// mergeSides are a branch and its parent, open and locked for a merge.
 type mergeSides struct {
 	branch, parent *Workspace
 	unlock         []func()
-	// below are the parent's own layers, which become those below a new one.
+	// target is the new layer above the parent's, which gets the merged changes.
 	target *newLayer
 	// view is the parent's shadow, writable into target.
 	view *os.File
 	// real is the real directory.
 	real *os.File
-	// base are the layers that both had at the fork.
+	// base is the root directory of the layers that both had at the fork.
 	base  *upperDir
 	since sys.Time
 	taken taken
 }
 
-// openMerge opens a branch and its parent. The caller closes the result.
+// open opens the branch id and its parent for a merge. The caller closes the result.
 func (b Branches) open(ctx context.Context, id string, as Caller) (m *mergeSides, err error) {
 	s := b.s
 	m = &mergeSides{}
@@ -86,7 +86,7 @@ func (b Branches) open(ctx context.Context, id string, as Caller) (m *mergeSides
 	if m.parent, err = s.Get(m.branch.meta.Fork.Parent); err != nil {
 		return m, err
 	}
-	// The parent first, as a fork of the branch takes the lock of the branch alone.
+	// The parent is locked first. A fork of the branch takes only the branch's lock.
 	for _, w := range []*Workspace{m.parent, m.branch} {
 		unlock, err := (forking{w}).quiesce(ctx, as)
 		if err != nil {
@@ -115,7 +115,7 @@ func (b Branches) open(ctx context.Context, id string, as Caller) (m *mergeSides
 	return m, m.openView()
 }
 
-// with opens a branch and its parent, and runs f with them.
+// with opens the branch id and its parent, calls f with them, and closes them.
 func (b Branches) with(ctx context.Context, id string, as Caller, f func(*mergeSides) error) error {
 	m, err := b.open(ctx, id, as)
 	if err != nil {
@@ -124,7 +124,7 @@ func (b Branches) with(ctx context.Context, id string, as Caller, f func(*mergeS
 	return errors.Join(f(m), m.close())
 }
 
-// ownLayers returns the frozen layers of a branch that its parent has not.
+// ownLayers returns the frozen layers of a branch that were made after the fork.
 func (f forking) ownLayers() []*frozenLayer {
 	w := f.w
 	return w.layer.frozen[:len(w.layer.frozen)-w.meta.Fork.Base]
@@ -136,7 +136,7 @@ func (f forking) baseLayers() []*frozenLayer {
 	return w.layer.frozen[len(w.layer.frozen)-w.meta.Fork.Base:]
 }
 
-// openView makes an empty layer above the parent's, and mounts the parent's shadow with it.
+// openView makes the empty layer m.target, and mounts the parent's shadow with it as m.view.
 func (m *mergeSides) openView() (err error) {
 	p := m.parent
 	bytes, inodes, err := (forking{p}).roomAbove()
@@ -159,7 +159,7 @@ func (m *mergeSides) openView() (err error) {
 	return err
 }
 
-// roomAbove returns what the limits leave for one more layer.
+// roomAbove returns the limits for one more layer above all layers of the workspace.
 func (f forking) roomAbove() (bytes, inodes int64, err error) {
 	w := f.w
 	if w.layer.mount == nil {
@@ -179,8 +179,8 @@ func (f forking) roomAbove() (bytes, inodes int64, err error) {
 	return f.room()
 }
 
-// mountView mounts the shadow of a frozen workspace with a new layer above it, where no process but
-// this one finds it.
+// mountView mounts the shadow of a frozen workspace with the new layer above it. Only this process
+// can reach the mount.
 func (f forking) mountView(above *newLayer) (*os.File, error) {
 	w := f.w
 	frozen, err := mountsOf(w.layer.frozen)
@@ -231,7 +231,7 @@ func (f forking) readMerge(id string) ([]mergedPath, error) {
 	return *paths, nil
 }
 
-// merged returns the merges of a branch that happened and were not reverted.
+// merged returns the merges of a branch that were completed and not reverted.
 func (f forking) merged(parent meta) (all []MergeRecord) {
 	for _, r := range f.w.meta.Merges {
 		if r.Reverted.IsZero() && slices.Contains(parent.Merged, r.ID) {
@@ -259,21 +259,21 @@ func (m *mergeSides) close() error {
 	return err
 }
 
-// asReal returns a workspace whose real directory is the parent's shadow, and whose layers are those
-// of the branch alone.
+// asReal returns a workspace for the walk of a merge: its real directory is the parent's shadow,
+// and its layers are those that only the branch has.
 func (m *mergeSides) asReal() (*Workspace, error) {
 	b := m.branch
 	w := &Workspace{store: b.store, home: b.home, meta: m.parent.meta, source: m.view}
 	w.meta.ID, w.meta.State, w.meta.Since = b.meta.ID, Frozen, m.since
 	w.meta.Touched, w.meta.Indexes = nil, nil
 	w.layer.mount, w.layer.frozen = b.layer.mount, (forking{b}).ownLayers()
-	// Only what the tool made of the root's mode is a change.
+	// The root's mode is a change only if the tool has changed it.
 	st, err := m.base.stat()
 	w.meta.Mode = st.Perm()
 	return w, err
 }
 
-// changes lists what the branch changed since the fork, as changes of the parent's shadow.
+// changes lists the branch's changes since the fork, as changes to m.view. w is from asReal.
 func (m *mergeSides) changes(ctx context.Context, w *Workspace) (all []Change, err error) {
 	if w.layer.mount == nil && len(w.layer.frozen) == 0 {
 		return nil, nil
@@ -291,7 +291,7 @@ func (m *mergeSides) changes(ctx context.Context, w *Workspace) (all []Change, e
 	if err = cmp.Or(walkErr, err); err != nil {
 		return nil, err
 	}
-	// A directory in which the branch made something is needed for that.
+	// New entries of the branch need their directories.
 	addParents(found, kept)
 	gone := map[string]bool{}
 	for i, c := range found {
@@ -310,17 +310,17 @@ func (m *mergeSides) changes(ctx context.Context, w *Workspace) (all []Change, e
 	return all, nil
 }
 
-// settle decides of a difference between branch and parent whether the branch made it, and whether
-// the parent changed the path, too.
+// settle reports whether the branch made a difference between branch and parent. It sets c.Conflict
+// if the parent changed the path, too.
 func (m *mergeSides) settle(k *walker, c *Change) (keep bool, err error) {
 	if b := c.Before; b != nil && b.Type == File && b.SHA256 == "" {
-		// A revert compares with it.
+		// A revert of the merge needs the hash.
 		if c.Before, _, err = k.nodeNow(m.view, c.Path); err != nil {
 			return false, err
 		}
 	}
 	if _, merged := m.taken.all[c.Path]; merged || c.Path == "" {
-		// What is real to the walk is the parent's shadow, and what was committed was merged.
+		// The walk's texts name the real directory and a commit instead of the parent and a merge.
 		c.Conflict = strings.NewReplacer("the real ", "the parent's ", "last commit", "last merge").
 			Replace(c.Conflict)
 		return true, nil
@@ -350,8 +350,8 @@ func (m *mergeSides) settle(k *walker, c *Change) (keep bool, err error) {
 	return true, nil
 }
 
-// baseNode describes a path as it was at the fork, nil if it was not there. It is not known if the
-// real directory, which shows through there, has changed since.
+// baseNode returns the state of a path at the fork, nil if it did not exist. known is false if the
+// real directory shows through there and has changed since.
 func (m *mergeSides) baseNode(k *walker, c *Change) (n *Node, known bool, err error) {
 	dir, name := split(string(c.Path))
 	at, real, _, err := m.base.through(dir)
@@ -381,7 +381,7 @@ func (m *mergeSides) baseNode(k *walker, c *Change) (n *Node, known bool, err er
 	return m.realNode(k, c, dir, name)
 }
 
-// realNode is baseNode where no layer has the path.
+// realNode is baseNode for a path that no layer has.
 func (m *mergeSides) realNode(k *walker, c *Change, dir, name string) (n *Node, known bool, err error) {
 	at, err := openDir(m.real, dir)
 	if missing(err) {
@@ -402,13 +402,13 @@ func (m *mergeSides) realNode(k *walker, c *Change, dir, name string) (n *Node, 
 	}
 	fresh := st.Ctime.Compare(m.since) >= 0
 	if n.Type == Dir {
-		// The ctime of a directory tells of its entries, too.
+		// The ctime of a directory also changes with its entries.
 		return n, !fresh || c.Kind != Mode, nil
 	}
 	return n, !fresh, nil
 }
 
-// nodeAt describes an entry of a layer.
+// nodeAt returns the Node of an entry of a layer, with its link target or hash.
 func nodeAt(k *walker, dir *os.File, name string, st sys.Stat) (*Node, error) {
 	n := nodeOf(st)
 	switch n.Type {
@@ -428,7 +428,8 @@ func nodeAt(k *walker, dir *os.File, name string, st sys.Stat) (*Node, error) {
 	return n, nil
 }
 
-// baseText returns the text of a path at the fork, for a merge of both sides' lines.
+// baseText returns the text and mode of a file at the fork, for a merge by lines. ok is false if
+// they are not known.
 func (m *mergeSides) baseText(c Change) (text string, mode uint32, ok bool, err error) {
 	if _, merged := m.taken.all[c.Path]; merged {
 		return "", 0, false, nil
@@ -451,15 +452,15 @@ func (m *mergeSides) baseText(c Change) (text string, mode uint32, ok bool, err 
 	return text, n.Mode, err == nil && textNode(text, 0).SHA256 == n.SHA256, err
 }
 
-// A MergePreview is what a merge of a branch would take.
+// A MergePreview lists the changes that a merge of a branch would take.
 type MergePreview struct {
 	Parent  string   `json:"parent"`
 	Changes []Change `json:"changes"`
 	Digest  string   `json:"digest"`
 }
 
-// PreviewMerge lists what the branch changed since the fork, as changes of the workspace that it was
-// forked from, and returns the digest that a merge of them names. Jails may use neither.
+// PreviewMerge lists the branch's changes since the fork, as changes to its parent, with their
+// digest for Merge. No jail may use the branch or its parent (ErrActive).
 func (b Branches) PreviewMerge(ctx context.Context, id string, as Caller) (p MergePreview, err error) {
 	err = b.with(ctx, id, as, func(m *mergeSides) error {
 		w, err := m.asReal()
@@ -475,10 +476,10 @@ func (b Branches) PreviewMerge(ctx context.Context, id string, as Caller) (p Mer
 	return p, err
 }
 
-// Merge takes what a branch changed since the fork into the workspace that it was forked from, all
-// or none of what o chooses. Of o, Paths, Exact, Digest, Theirs, Merge and Begin count. Protected
-// names are taken, too: they come before a person when the parent is committed. The branch stays as
-// it is. Jails may use neither of the two (ErrActive).
+// Merge writes a branch's changes since the fork to its parent, all or none of those that o
+// chooses. It uses only Paths, Exact, Digest, Theirs, Merge and Begin of o. It takes protected
+// names, too: a commit of the parent holds them back. The branch stays as it is. No jail may use
+// the branch or its parent (ErrActive).
 func (b Branches) Merge(ctx context.Context, id string, as Caller, o CommitOptions) (r Result,
 	err error) {
 	err = b.with(ctx, id, as, func(m *mergeSides) error {
@@ -528,8 +529,8 @@ func (m *mergeSides) merge(ctx context.Context, w *Workspace, o CommitOptions) (
 		Into: m.parent.meta.ID, Digest: r.Digest, Paths: len(paths)}, paths, &r)
 }
 
-// settleMerge makes the new layer a part of the parent. The record of the branch comes first, and
-// means nothing until the parent names it.
+// settleMerge makes the new layer a part of the parent. It first saves the record in the branch,
+// which is ignored until the parent's meta.json has its id.
 func (m *mergeSides) settleMerge(ctx context.Context, rec MergeRecord, paths []mergedPath,
 	r *Result) error {
 	b, p := m.branch, m.parent
@@ -548,7 +549,7 @@ func (m *mergeSides) settleMerge(ctx context.Context, rec MergeRecord, paths []m
 		rec.Below = slices.Clone(p.meta.Layers)
 	}
 	before := b.meta.Merges
-	// Records of merges that were cut off go.
+	// Records of interrupted merges are removed.
 	b.meta.Merges = append(slices.DeleteFunc(slices.Clone(before), func(r MergeRecord) bool {
 		return !slices.Contains(p.meta.Merged, r.ID) && r.Reverted.IsZero()
 	}), rec)
@@ -566,16 +567,16 @@ func (m *mergeSides) settleMerge(ctx context.Context, rec MergeRecord, paths []m
 	return b.store.reach("merge", 2)
 }
 
-// seal unmounts the parent's shadow, and makes the new layer durable.
+// seal unmounts m.view, and makes the new layer durable and read-only.
 func (m *mergeSides) seal() error {
 	err := m.view.Close()
 	m.view = nil
 	return errors.Join(err, m.target.seal(), m.branch.store.reach("merge", 0))
 }
 
-// RevertMerge undoes the last merge of a branch that was not reverted: the workspace that it was
-// forked from is as it was before in all paths of the merge. A path that changed there since is a
-// conflict, and nothing is reverted.
+// RevertMerge undoes the last merge of a branch that was not reverted: it restores all paths of the
+// merge in the parent. If the parent has changed one of them since, it returns a ConflictError and
+// reverts nothing.
 func (b Branches) RevertMerge(ctx context.Context, id string, as Caller) (rec MergeRecord, err error) {
 	err = b.with(ctx, id, as, func(m *mergeSides) error {
 		all := (forking{m.branch}).merged(m.parent.meta)
@@ -627,7 +628,7 @@ func (m *mergeSides) revert(ctx context.Context, rec MergeRecord) error {
 	return errors.Join(b.save(true), removeAt(b.home.dir, mergeName(rec.ID)))
 }
 
-// undo writes what a merge replaced into the parent's shadow.
+// undo restores the paths of a merge in the parent's shadow, to m.target.
 func (m *mergeSides) undo(ctx context.Context, rec MergeRecord) error {
 	paths, err := (forking{m.branch}).readMerge(rec.ID)
 	if err != nil {
@@ -674,8 +675,8 @@ func (m *mergeSides) undo(ctx context.Context, rec MergeRecord) error {
 	return a.apply(back)
 }
 
-// nodeInView describes a path of the parent's shadow, nil if it is not there. It reads with the
-// rights of the daemon: a merge takes directories that are closed to the caller, too.
+// nodeInView returns the Node of a path in the parent's shadow, nil if it does not exist. It reads
+// as the daemon, since a merge also takes directories that the caller cannot read.
 func (m *mergeSides) nodeInView(k *walker, path Name) (*Node, error) {
 	if path == "" {
 		st, err := sys.Fstat(m.view)

@@ -15,18 +15,18 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// Retention says what a commit keeps of the replaced content, so that it can be reverted. The zero
-// value keeps nothing.
+// Retention says how much replaced content a commit keeps, so that it can be reverted. The zero
+// value keeps none.
 type Retention struct {
-	// For is how long it is kept.
+	// For is how long the content is kept.
 	For time.Duration
 	// Bytes bounds the content; a commit that replaces more cannot be reverted.
 	Bytes int64
 }
 
-// past is what one commit replaced, in the store as past-<commit>.json; the content of entry n is
-// in past-<commit>-<n>. If store and directory are on one file system that is the inode itself,
-// which costs nothing and comes back with all its attributes.
+// past lists the paths that one commit replaced, in the store as past-<commit>.json. The replaced
+// content of entry n is in past-<commit>-<n>. If store and directory are on one file system, that
+// is the original inode with all its attributes.
 type past struct {
 	Commit string    `json:"commit"`
 	Until  time.Time `json:"until"`
@@ -41,15 +41,15 @@ type pastEntry struct {
 	Path Name `json:"path"`
 	// Before is nil if there was nothing.
 	Before *Node `json:"before,omitempty"`
-	// After is nil if it was deleted.
+	// After is nil if the commit deleted the path.
 	After *Node `json:"after,omitempty"`
 	// Was is the inode of Before.
 	Was *inode `json:"was,omitempty"`
-	// Lost says why its content could not be kept.
+	// Lost says why the content could not be kept, "" if it was.
 	Lost string `json:"lost,omitempty"`
-	// Repo is the git directory of data of a repository, "." for the workspace.
+	// Repo is the git directory if the path is data of a git repository; "." is the workspace.
 	Repo string `json:"repo,omitempty"`
-	// Back: a revert of a part has taken it back. Its content is kept no longer.
+	// Back: a revert of a part has restored the path. Its content is not kept any more.
 	Back bool `json:"back,omitempty"`
 }
 
@@ -59,7 +59,7 @@ func pastName(commit string) string { return pastPrefix + commit + ".json" }
 
 func pastContent(commit string, n int) string { return pastPrefix + commit + "-" + strconv.Itoa(n) }
 
-// newPast returns what a commit of those changes would keep; why is set if it keeps nothing.
+// newPast returns the past of a commit of changes. If it keeps nothing, p is nil and why says so.
 func newPast(commit string, changes []Change, r Retention, since sys.Time) (p *past, why string) {
 	p = &past{Commit: commit, Until: time.Now().Add(r.For).UTC(), Since: since}
 	for _, c := range changes {
@@ -83,8 +83,7 @@ func newPast(commit string, changes []Change, r Retention, since sys.Time) (p *p
 	return p, ""
 }
 
-// keepPast moves what the commit put aside into the store, before it is removed. It may run again
-// after a crash.
+// keepPast moves the content that was put aside into the store. It may run again after a crash.
 func (c *commit) keepPast() error {
 	p := c.journal.Past
 	index := map[Name]int{}
@@ -127,8 +126,8 @@ func (c *commit) keepPast() error {
 	return c.w.home.writeJSON(pastName(p.Commit), p, true)
 }
 
-// keepOne keeps the content of entry n, which is aside. It does not keep content that the caller
-// may not read.
+// keepOne moves the content of entry n from the path aside into the store. If the caller may not
+// read it, keepOne sets Lost instead.
 func (c *commit) keepOne(aside Name, n int) error {
 	e := &c.journal.Past.Entries[n]
 	var at, content *os.File
@@ -143,7 +142,7 @@ func (c *commit) keepOne(aside Name, n int) error {
 		defer at.Close()
 	}
 	if e.Was != nil && errors.Is(err, fs.ErrPermission) && at != nil && e.Was.UID == c.hand.as.UID {
-		// Closed to its own owner, who could open it up.
+		// The caller owns the file, and could make it readable.
 		content, err = reopenOwn(at, e.Was.Ino)
 	}
 	switch {
@@ -169,7 +168,7 @@ func (c *commit) keepOne(aside Name, n int) error {
 	if err := removeAt(c.w.home.dir, name); err != nil {
 		return err
 	}
-	// Not a file with other links: through those it can still be written to.
+	// A file with other links is copied, since it can still be written to by these.
 	if st.Nlink == 1 && sys.LinkInode(at, c.w.home.dir, name) == nil {
 		return nil
 	}
@@ -192,7 +191,7 @@ func (home folder) keepCopy(content *os.File, st sys.Stat, name string) error {
 	if err := copyData(f, content, st.Size); err != nil {
 		return err
 	}
-	// The store's file system may not support them; then they are not kept.
+	// Attributes that the store's file system does not support are not kept.
 	copyXattrs(f, content, kept)
 	return errors.Join(sys.Chmod(f, st.Perm()), sys.SetMtime(f, st.Mtime))
 }
@@ -203,7 +202,7 @@ func kept(name string) bool {
 	return strings.HasPrefix(name, "user.") || name == "system.posix_acl_access"
 }
 
-// copyXattrs copies the extended attributes of from that keep names.
+// copyXattrs copies the extended attributes of from for whose names keep returns true.
 func copyXattrs(to, from *os.File, keep func(name string) bool) error {
 	names, err := sys.Xattrs(from)
 	for _, name := range names {
@@ -223,7 +222,7 @@ func (home folder) readPast(commit string) (*past, error) {
 	return readJSON[past](home.dir, pastName(commit))
 }
 
-// count returns the number of the paths that were taken back, and the bytes of the others.
+// count returns the number of reverted paths, and the bytes of kept content of the others.
 func (p *past) count() (back int, bytes int64) {
 	for _, e := range p.Entries {
 		switch {
@@ -236,8 +235,8 @@ func (p *past) count() (back int, bytes int64) {
 	return back, bytes
 }
 
-// dropBack removes what was kept of the entries of a commit that were taken back, none being all,
-// and returns what is left, or nil. It may run again after a crash.
+// dropBack removes the kept content of the reverted entries of a commit, and returns the past with
+// these marked. If back is empty, it removes all and returns nil. It may run again after a crash.
 func (home folder) dropBack(commit string, back []int) (rest *past, err error) {
 	if len(back) == 0 {
 		return nil, home.dropPast(commit)
@@ -255,7 +254,7 @@ func (home folder) dropBack(commit string, back []int) (rest *past, err error) {
 	return rest, errors.Join(err, home.writeJSON(pastName(commit), rest, true))
 }
 
-// dropPast removes what was kept of a commit.
+// dropPast removes all kept content of a commit.
 func (home folder) dropPast(commit string) error {
 	names, err := namesIn(home.dir)
 	for _, name := range names {

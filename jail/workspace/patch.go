@@ -16,35 +16,34 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// PatchOptions say how a patch is written: unified diffs in the format of git. Text of up to 1 MiB
-// a file is written as hunks that git apply takes. Changes that the format cannot express
-// (directories, special files, binary and large content) are lines that begin with '#', which git
-// apply skips. Content that the caller cannot read is not shown. Nothing is executed.
+// PatchOptions say how a patch is written: unified diffs in git's format. Text of up to 1 MiB per
+// file is written as hunks for git apply. Changes that the format cannot express (directories,
+// special files, binary and large content) are lines that begin with '#', which git apply skips.
+// Content that the caller cannot read is not shown. Nothing is executed.
 type PatchOptions struct {
-	// Terminal also escapes control characters of the content, reversibly. Without it the content
-	// is as it is in the files, for git apply.
+	// Terminal also escapes control characters of the content. Without it the content is as in the
+	// files, for git apply.
 	Terminal bool
 	// Paths are the paths to show, each with everything beneath it; nil shows all. A path that has
-	// a *, ? or [ is a pattern as well, as in CommitOptions. A commit takes it for a pattern only
-	// if no change has that name, which a diff learns too late: it shows changes while it finds
-	// them.
+	// a *, ? or [ is a pattern as well, as in CommitOptions, even if a change has that name.
 	Paths []Name
 }
 
 const (
-	// Bytes of a file whose lines are compared; larger files are shown by size and hash.
+	// maxPatched bounds the bytes of a file whose lines are compared. Larger files are shown by
+	// size and hash.
 	maxPatched = 1 << 20
-	// Lines of such a file.
+	// maxLines bounds the lines of such a file.
 	maxLines    = 20000
 	contextSize = 3
 )
 
-// chosen are the paths that somebody asked for.
+// chosen are the paths to show. If there are none, all changes are shown.
 type chosen []chosenPath
 
 type chosenPath struct {
 	path string
-	// Of a path that may be a pattern.
+	// matches reports whether a path matches; nil for a path that is no pattern.
 	matches func(string) bool
 	found   bool
 }
@@ -64,8 +63,7 @@ func newChosen(paths []Name) (chosen, error) {
 	return all, nil
 }
 
-// has reports whether path is one of those asked for, or beneath one. If nothing was asked for, all
-// are.
+// has reports whether path is chosen, or beneath a chosen path. It is true if nothing is chosen.
 func (all chosen) has(path string) bool {
 	has := len(all) == 0
 	for i := range all {
@@ -77,7 +75,7 @@ func (all chosen) has(path string) bool {
 	return has
 }
 
-// missed returns an error for each path that no change had.
+// missed returns an ErrNoChange for each chosen path for which has was never true.
 func (all chosen) missed() (err error) {
 	for _, c := range all {
 		if !c.found {
@@ -93,7 +91,7 @@ type patcher struct {
 	terminal bool
 }
 
-// side is one side of a file's diff, nil if git has nothing on that side.
+// side is one side of a file's diff, in git's terms. A nil *side means that git has no file there.
 type side struct {
 	mode string
 	text string
@@ -101,14 +99,14 @@ type side struct {
 
 var errNoText = errors.New("no text")
 
-// A reader returns the content of a file; length bounds it.
+// A reader returns the first length bytes of a file.
 type reader func(path Name, length int64) (string, error)
 
 func (p *patcher) change(c Change) error {
 	return p.difference(c, string(c.Kind), p.readReal, p.readUpper)
 }
 
-// difference writes a change as a diff, or where git has none as a line that begins with word.
+// difference writes a change as a diff, or, if git has no form for it, as a line "# word PATH ...".
 func (p *patcher) difference(c Change, word string, readBefore, readAfter reader) error {
 	before, err := p.side(c, c.Before, readBefore)
 	if c.hidden {
@@ -165,7 +163,7 @@ func (p *patcher) side(c Change, n *Node, read reader) (*side, error) {
 	return &side{"100644", text}, nil
 }
 
-// readReal reads a real file with the caller's rights.
+// readReal reads a real file as the caller. The error is errNoText if the caller may not.
 func (p *patcher) readReal(path Name, length int64) (text string, err error) {
 	text, err = doAs(p.w.meta.Caller, func() (string, error) {
 		return readBelow(p.w.source, path, length)
@@ -176,7 +174,7 @@ func (p *patcher) readReal(path Name, length int64) (text string, err error) {
 	return text, err
 }
 
-// readUpper reads a file of the upper layer if the caller could.
+// readUpper reads a file of the upper layer. The error is errNoText if the caller may not read it.
 func (p *patcher) readUpper(path Name, length int64) (string, error) {
 	upper, err := p.w.layer.openUpper()
 	if err != nil {
@@ -210,7 +208,7 @@ func readRegular(dir *os.File, name string, length int64) (string, error) {
 	return string(content), err
 }
 
-// diffs writes one diff, or for a change of type two, since git has no single one.
+// diffs writes one diff, or two for a change between file and link, as git does.
 func (p *patcher) diffs(path Name, before, after *side) error {
 	if before != nil && after != nil && before.mode[:3] != after.mode[:3] {
 		if err := p.diff(path, before, nil); err != nil {
@@ -256,7 +254,7 @@ func (p *patcher) diff(path Name, before, after *side) error {
 	return nil
 }
 
-// hunkRange formats the start and the length of a hunk; an empty one starts after the line before.
+// hunkRange formats the start and length of a hunk. An empty range starts at the line before.
 func hunkRange(line, count int) string {
 	if count == 0 {
 		line--
@@ -264,7 +262,7 @@ func hunkRange(line, count int) string {
 	return strconv.Itoa(max(line, 0)) + "," + strconv.Itoa(count)
 }
 
-// escapeLine escapes as Name does, except tabs.
+// escapeLine escapes a line as Name.String does, but keeps tabs.
 func escapeLine(text string) string {
 	parts := strings.Split(text, "\t")
 	for i, part := range parts {
@@ -305,8 +303,8 @@ type Hunk struct {
 	// To is a line of the shadow's file, from 1.
 	To      int `json:"to"`
 	ToLines int `json:"to_lines"`
-	// Each begins with a space, - or +, or with \ for what is said about the line before;
-	// control characters are escaped.
+	// Lines of the hunk. Each begins with a space, - or +, or with \ for a remark about the line
+	// before. Control characters are escaped.
 	Lines []string `json:"lines"`
 }
 
@@ -318,10 +316,10 @@ type FileHunks struct {
 
 const noNewline = `\ No newline at end of file`
 
-// Unified returns the difference of two texts as a unified diff, "" where they are equal.
+// Unified returns the unified diff between two texts, "" if they are equal.
 func Unified(path, from, to string) string { return udiff.Unified(path, path, from, to) }
 
-// unified compares two texts.
+// unified returns the hunks between two texts.
 func unified(old, text string) ([]*udiff.Hunk, error) {
 	u, err := udiff.ToUnifiedDiff("", "", old, udiff.Lines(old, text), contextSize)
 	return u.Hunks, err
@@ -339,7 +337,7 @@ func lineCounts(h *udiff.Hunk) (froms, tos int) {
 	return froms, tos
 }
 
-// hunksOf returns the hunks of a change, nil if there are none to choose among.
+// hunksOf returns the hunks of a modified text file, nil for any other change.
 func (p *patcher) hunksOf(c Change) ([]Hunk, error) {
 	if c.Kind != Modified || c.Refused != "" {
 		return nil, nil
@@ -354,9 +352,8 @@ func (p *patcher) hunksOf(c Change) ([]Hunk, error) {
 	return hunksBetween(before.text, after.text, true)
 }
 
-// hunksBetween returns the hunks between two texts, with control characters escaped if that is
-// asked for. It counts the lines of the new text itself: the library's own start there is wrong
-// after a hunk with several edits.
+// hunksBetween returns the hunks between two texts. escape escapes control characters. It computes
+// the start in the new text itself: the library's is wrong after a hunk with several edits.
 func hunksBetween(old, text string, escape bool) (out []Hunk, err error) {
 	hunks, err := unified(old, text)
 	more := 0
@@ -397,8 +394,8 @@ func (p *patcher) sides(c Change) (before, after *side, err error) {
 	return before, after, err
 }
 
-// someHunks returns the real text with only the hunks take, by number from 0, and the number of all
-// hunks.
+// someHunks applies only the hunks take, by number from 0, to old. It returns the result and the
+// number of all hunks.
 func someHunks(old, text string, take []int) (result string, of int, err error) {
 	hunks, err := unified(old, text)
 	if err != nil {
@@ -432,13 +429,14 @@ func someHunks(old, text string, take []int) (result string, of int, err error) 
 	return b.String(), len(hunks), nil
 }
 
-// textNode describes a file with that text.
+// textNode returns the Node of a file with this text and mode.
 func textNode(text string, mode uint32) *Node {
 	return &Node{Type: File, Mode: mode, Size: int64(len(text)),
 		SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text)))}
 }
 
-// takeHunks reduces a change to the hunks take. whole is true if these are all hunks.
+// takeHunks returns the change to c's file that applies only the hunks take, and the file's new
+// text. If take has all hunks, whole is true and part is c.
 func (d decision) takeHunks(c Change, take []int) (part Change, text string, whole bool,
 	err error) {
 	p := &patcher{w: d.w}
@@ -461,13 +459,13 @@ func (d decision) takeHunks(c Change, take []int) (part Change, text string, who
 	if len(slices.Compact(slices.Sorted(slices.Values(take)))) == of {
 		return c, "", true, nil
 	}
-	// The mode comes with the last hunks.
+	// A change of the mode is committed with the last hunks.
 	c.After = textNode(text, c.Before.Mode)
 	return c, text, false, nil
 }
 
-// merge turns a conflicting change into one with both sides' changes, if they do not overlap. why
-// says why they cannot be merged.
+// merge merges both sides' edits of a conflicting change, and returns the new change and text. If
+// they overlap or cannot be merged, why says so.
 func (d decision) merge(c Change) (merged Change, text, why string, err error) {
 	if c.Kind != Modified || c.Before.Type != File || c.After.Type != File {
 		return c, "", "only a file that both sides modified can be merged", nil
@@ -493,7 +491,7 @@ func (d decision) merge(c Change) (merged Change, text, why string, err error) {
 		return c, "", "both sides changed the same lines, or lines next to each other", nil
 	}
 	perm := c.After.Mode
-	// The tool left it alone.
+	// The tool did not change the mode.
 	if perm&0o777 == mode&0o777 {
 		perm = c.Before.Mode
 	}
@@ -501,7 +499,8 @@ func (d decision) merge(c Change) (merged Change, text, why string, err error) {
 	return c, text, "", nil
 }
 
-// base returns the content that both sides of a change went on from.
+// base returns the common base content of both sides of a change, and its mode. ok is false if it
+// is not known.
 func (d decision) base(c Change) (text string, mode uint32, ok bool, err error) {
 	if d.into != nil {
 		return d.into.baseText(c)
@@ -509,8 +508,8 @@ func (d decision) base(c Change) (text string, mode uint32, ok bool, err error) 
 	return d.w.home.base(c.Path, d.taken)
 }
 
-// merge3 applies the edits from base to each of two texts, if no line of base is in or beside edits
-// of both. An edit that both make is made once.
+// merge3 applies the line edits from base to a and from base to b. It returns false if edits of
+// both touch the same or adjacent lines. An edit that both have is applied once.
 func merge3(base, a, b string) (string, bool) {
 	if a == b {
 		return a, true
@@ -537,7 +536,7 @@ func merge3(base, a, b string) (string, bool) {
 	return text, err == nil
 }
 
-// lineEdits returns the edits from one text to another in whole lines, with adjacent ones joined.
+// lineEdits returns the edits from one text to another in whole lines. Adjacent edits are joined.
 func lineEdits(from, to string) (out []udiff.Edit) {
 	for _, e := range udiff.Lines(from, to) {
 		if n := len(out); n > 0 && out[n-1].End == e.Start {

@@ -14,12 +14,12 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// place is a directory that a commit changes, as its journal identifies it.
+// place identifies a directory that a commit changes, in its journal.
 type place struct {
 	Path Name     `json:"path"`
 	Ino  uint64   `json:"ino"`
 	Born sys.Time `json:"born,omitzero"`
-	// Handle finds the directory on its file system, whatever its path is by then; see
+	// Handle is the file handle, by which the directory is found after it was moved; see
 	// sys.HandleOf.
 	Handle []byte `json:"handle,omitempty"`
 }
@@ -28,8 +28,7 @@ type place struct {
 // end of a commit: the journal, the meta, directories of trees that it removes.
 const spareFiles = 16
 
-// lostError is returned for a directory of a commit that is neither at its path nor found by its
-// handle.
+// lostError means that a directory of a commit is neither at its path nor found by its handle.
 type lostError struct{ path Name }
 
 func (e *lostError) Error() string {
@@ -39,8 +38,8 @@ func (e *lostError) Error() string {
 	return fmt.Sprintf("directory %s is not at its path any more, and cannot be found", e.path)
 }
 
-// dirs lists the directories that the plan changes: those that exist before it, parents first, and
-// those that it makes.
+// dirs returns the directories that the steps change: there are those that exist before, parents
+// first, and fresh are those that the steps make.
 func (j *journal) dirs() (there []Name, fresh map[Name]bool) {
 	fresh = map[Name]bool{}
 	for _, s := range j.Steps {
@@ -66,8 +65,8 @@ func (j *journal) dirs() (there []Name, fresh map[Name]bool) {
 
 func (s step) makesDir() bool { return s.Op == opCreate && s.New.Type == Dir }
 
-// hold opens all directories that the plan changes, and reserves a descriptor for each that it
-// makes. From here on they are reached by those descriptors, wherever somebody moves them.
+// hold opens all existing directories that the steps change, and reserves a descriptor for each
+// that they make. From here on these descriptors are used, wherever somebody moves the directories.
 func (c *commit) hold() error {
 	there, fresh := c.journal.dirs()
 	c.hand.held = map[Name]*os.File{}
@@ -86,7 +85,7 @@ func (c *commit) hold() error {
 	return err
 }
 
-// holdRest opens the directories that could not be reached before those above them were opened up.
+// holdRest opens directories that hold could not reach before the modes above were changed.
 func (c *commit) holdRest() error {
 	there, _ := c.journal.dirs()
 	if len(c.journal.Dirs) == len(there) {
@@ -98,9 +97,9 @@ func (c *commit) holdRest() error {
 	return c.save(staging)
 }
 
-// holdEach opens directories as the daemon, so that it can undo changes whatever the caller's
-// rights become. Each step checks the caller's rights; see inPlace. With closed it leaves out those
-// that are closed to the daemon.
+// holdEach opens directories as the daemon, so that it can undo changes even if the caller loses
+// rights. Each step checks the caller's rights; see inPlace. With closed it leaves out directories
+// that the daemon may not reach.
 func (c *commit) holdEach(dirs []Name, closed bool) error {
 	for _, path := range dirs {
 		if c.hand.held[path] != nil {
@@ -140,7 +139,7 @@ func (c *commit) holdOne(path Name, dir *os.File) error {
 	return nil
 }
 
-// holdFresh holds a directory that the commit has just made, with a reserved descriptor.
+// holdFresh holds a directory that the commit has just made, in place of a reserved descriptor.
 func (c *commit) holdFresh(path Name, made *os.File) error {
 	if n := len(c.spare); n > spareFiles {
 		c.spare[n-1].Close()
@@ -171,11 +170,11 @@ func (c *commit) releaseSpare() {
 	c.spare = nil
 }
 
-// elsewhere reports whether err says that a directory is not at its path, or is covered by a mount.
+// elsewhere reports whether err means that a directory is not at its path or a mount covers it.
 func elsewhere(err error) bool { return missing(err) || errors.Is(err, syscall.EXDEV) }
 
-// dir returns the directory of a path: a held one, or one below the closest held one. The caller
-// calls done after use.
+// dir returns the directory that had this path before the commit: a held one, or one below the
+// closest held one. The caller calls done after use.
 func (h hand) dir(path Name) (dir *os.File, done func(), err error) {
 	for at := path; ; at = Name(parentOf(string(at))) {
 		f, known := h.held[at]
@@ -199,8 +198,8 @@ func (h hand) dir(path Name) (dir *os.File, done func(), err error) {
 	}
 }
 
-// inPlace checks that held directories are at their paths, and that the caller can reach them
-// there.
+// inPlace returns an error unless the held directories of these paths are still at their paths and
+// the caller can reach them there.
 func (h hand) inPlace(paths ...Name) error {
 	return h.as.do(func() error {
 		for _, path := range paths {
@@ -239,8 +238,8 @@ func sameInode(a, b *os.File) (bool, error) {
 	return x.Dev == y.Dev && x.Ino == y.Ino, err
 }
 
-// findAgain opens the real directory and the directories of the journal as they were when the
-// commit was interrupted: by path, or if another or none is there, by handle. The rest are lost.
+// findAgain opens the real directory and the directories of an interrupted commit: by path, or by
+// handle if they are not there any more. Those that it does not find are nil in held.
 func (c *commit) findAgain() error {
 	c.hand.held = map[Name]*os.File{}
 	places := map[Name]place{}
@@ -281,8 +280,9 @@ func (c *commit) findRoot(p place) error {
 	return nil
 }
 
-// findOne holds a directory again that is at one of its paths, or notes that it is lost. A
-// directory that the commit made may be gone by the attempt to undo it.
+// findOne opens a directory at one of its paths or by its handle, and adds it to held, as nil if it
+// is not found. A directory that the commit made may have been removed by an earlier rollback; then
+// it adds nothing.
 func (c *commit) findOne(p place, fresh bool, paths ...Name) error {
 	for _, path := range paths {
 		dir, err := c.findAt(p, path)
@@ -305,7 +305,7 @@ func (c *commit) findOne(p place, fresh bool, paths ...Name) error {
 	return nil
 }
 
-// findAt opens a directory at a path, nil if there is none or another.
+// findAt opens the directory p at a path, nil if it is not there.
 func (c *commit) findAt(p place, path Name) (*os.File, error) {
 	dir, done, err := c.hand.dir(path)
 	if elsewhere(err) || errors.As(err, new(*lostError)) {
@@ -333,8 +333,8 @@ func (p place) is(dir *os.File) (bool, error) {
 }
 
 // byHandle opens a directory by its handle. It returns nil if that is impossible: without the
-// right, or on a file system without handles. It needs any directory of the same file system: the
-// real one, or if that is what is searched, one above its path.
+// right, or on a file system without handles. It needs some directory of the same file system: the
+// real one, or a parent of its path if the real one itself is not found.
 func (c *commit) byHandle(p place) (*os.File, error) {
 	if p.Handle == nil || c.w.store.noHandles {
 		return nil, nil
@@ -387,7 +387,7 @@ func (p place) openFrom(near *os.File) (*os.File, error) {
 	return dir, nil
 }
 
-// lost returns an error that names the directories that were not found, the first few.
+// lost returns an error that names the directories that were not found, nil if all were.
 func (c *commit) lost() error {
 	var lost []error
 	for _, path := range slices.Sorted(maps.Keys(c.hand.held)) {
@@ -398,9 +398,9 @@ func (c *commit) lost() error {
 	return someOf(lost)
 }
 
-// whereabouts finds the present name of a held directory; name is "" if it has none.
+// whereabouts returns the present parent and name of an open directory; "" if it was removed.
 func whereabouts(dir *os.File) (parent *os.File, name string, err error) {
-	// While somebody moves it, it may be gone again before the check.
+	// If somebody moves the directory meanwhile, the name may be outdated, so it is checked.
 	for range 10 {
 		st, err := sys.Fstat(dir)
 		if err != nil || st.Nlink == 0 {
@@ -426,7 +426,7 @@ func whereabouts(dir *os.File) (parent *os.File, name string, err error) {
 // maxNamed bounds the errors of one kind that are listed one by one.
 const maxNamed = 10
 
-// someOf joins errors, the first few and the number of the others.
+// someOf joins the first maxNamed errors and the number of the others.
 func someOf(all []error) error {
 	if len(all) > maxNamed {
 		all = append(slices.Clone(all[:maxNamed]), fmt.Errorf("and %d more", len(all)-maxNamed))

@@ -28,25 +28,24 @@ const (
 	opReplace op = "replace"
 )
 
-// step is one op with everything that is needed to execute and to undo it. The journal is a list of
-// steps.
+// step is one op with all data to execute and to undo it. The journal has a list of steps.
 type step struct {
 	Op   op   `json:"op"`
 	Path Name `json:"path"`
-	// Old is the inode at the path before.
+	// Old is the inode at the path before, nil for none.
 	Old *inode `json:"old,omitempty"`
 	// New is the node at the path afterwards.
 	New  *Node  `json:"new,omitempty"`
 	Mode uint32 `json:"mode,omitempty"`
 	// From is the mode before a chmod.
 	From uint32 `json:"from,omitempty"`
-	// Close is a chmod that may take away the right to write to a directory, so it comes last; see
-	// commit.finish.
+	// Close: the chmod gives a directory its final mode, which may forbid to write to it. It is
+	// executed last; see commit.closeDirs.
 	Close bool `json:"close,omitempty"`
-	// SameContent: a file with other links gets another mode. It becomes a file of its own and
-	// keeps its time.
+	// SameContent: only the mode of a file with other hard links changes. The file is copied and
+	// keeps its mtime.
 	SameContent bool `json:"same_content,omitempty"`
-	// Near is the directory of the temporary name. It exists before and after the commit.
+	// Near is the directory of the step's temporary name. It exists before and after the commit.
 	Near Name `json:"near,omitempty"`
 	// Staged is the inode number of the staged content: of this step, or, for the chmod of a new
 	// directory, of the step that makes it.
@@ -66,7 +65,7 @@ type belowEntry struct {
 	Dir  bool `json:"dir,omitempty"`
 }
 
-// inode is the state of the real path at the check.
+// inode is the stat of a real path when the commit checked it.
 type inode struct {
 	Type  Type     `json:"type"`
 	Dev   uint64   `json:"dev"`
@@ -85,8 +84,8 @@ func inodeOf(st sys.Stat) *inode {
 		st.Mtime, st.Ctime}
 }
 
-// is reports whether st is the same inode, unchanged except by this commit: directories change with
-// their entries, and the ctime of a file with several links with each of those.
+// is reports whether st is of the same inode, unchanged except by this commit. It ignores changes
+// of directories, and the ctime of a file with several links.
 func (n *inode) is(st sys.Stat) bool {
 	same := n.Dev == st.Dev && n.Ino == st.Ino && n.Type == typeOf(st)
 	if n.Type == Dir {
@@ -95,19 +94,18 @@ func (n *inode) is(st sys.Stat) bool {
 	return same && n.Size == st.Size && n.Mtime == st.Mtime && (n.Nlink > 1 || n.Ctime == st.Ctime)
 }
 
-// sameContent reports whether st is the same inode with the same content, by its size and mtime: a
-// move changes the ctime.
+// sameContent reports whether st is of the same inode with the same size and mtime. A move changes
+// only the ctime.
 func (n *inode) sameContent(st sys.Stat) bool {
 	return n.Dev == st.Dev && n.Ino == st.Ino && n.Type == typeOf(st) && (n.Type == Dir ||
 		n.Size == st.Size && n.Mtime == st.Mtime)
 }
 
-// makePlan turns changes into steps. First, directories that are written to are opened up; they get
-// their modes at the end, after what was moved aside is removed. Then paths that make way for
-// another type are moved aside, each tree as a whole. Then new content is put in place, directories
-// first. Last, deleted paths are moved aside. So a program that reads a repository meanwhile finds
-// each object that a ref names; see gitRank. closed are existing directories that the caller, who
-// owns them, has to open for the time of the commit.
+// makePlan turns changes into steps. First, directories are made writable; they get their final
+// modes at the end. Then paths that become another type are moved aside, each tree as a whole. Then
+// new content is put in place, directories first. Last, deleted paths are moved aside. In this
+// order a program that reads a git repository meanwhile finds each object that a ref names; see
+// gitRank. closed are directories of the caller that are made writable for the time of the commit.
 func makePlan(changes []Change, closed map[Name]sys.Stat) []step {
 	p := planner{fresh: map[string]bool{}, gone: map[string]int{}, way: map[Name]bool{},
 		rank: map[Name]int{}}
@@ -142,13 +140,13 @@ func makePlan(changes []Change, closed map[Name]sys.Stat) []step {
 
 type planner struct {
 	first, removals, middle, last []step
-	// fresh are directories that are made.
+	// fresh are the directories that the commit makes.
 	fresh map[string]bool
-	// gone maps removed directories to their removals.
+	// gone maps each removed directory to its index in removals.
 	gone map[string]int
-	// way are paths that make way for something of their name.
+	// way are the removed paths that get another type, so that they are removed first.
 	way map[Name]bool
-	// rank is gitRank.
+	// rank has the gitRank of each changed path.
 	rank map[Name]int
 }
 
@@ -215,7 +213,7 @@ func (p *planner) chmodDir(c Change, mode uint32) {
 	}
 }
 
-// near returns the closest directory above path that exists from beginning to end.
+// near returns the closest directory above path that exists before and after the commit.
 func (p *planner) near(path string) Name {
 	dir := parentOf(path)
 	for p.fresh[dir] {
@@ -224,11 +222,11 @@ func (p *planner) near(path string) Name {
 	return Name(dir)
 }
 
-// stager writes the new content of a commit beside its places.
+// stager writes the new content of a commit to temporary names.
 type stager struct{ c *commit }
 
 // stage writes the new content of step i to its temporary name, with its final owner and mode, and
-// remembers its inode. It never writes to an existing file, which may have other links outside.
+// sets Staged, Made and Born. It never writes to an existing file, which may have other links.
 func (t stager) stage(i int) error {
 	s := &t.c.journal.Steps[i]
 	if s.Op != opCreate && s.Op != opReplace {
@@ -247,7 +245,7 @@ func (t stager) stage(i int) error {
 		return err
 	}
 	var made *os.File
-	// asItWas: the inode itself comes back, with its owner.
+	// asItWas: the original inode is restored, with its owner.
 	asItWas := false
 	switch s.New.Type {
 	case Dir:
@@ -287,9 +285,9 @@ func (t stager) stage(i int) error {
 
 type owner struct{ uid, gid uint32 }
 
-// owner returns the owner of new content: that of the replaced content, else the workspace's owner.
-// The daemon changes the owner only if the caller could have written to the old file itself, which
-// would have left the owner unchanged.
+// owner returns the owner for new content: that of the replaced content, else the workspace's
+// owner. asDaemon: the daemon may set it for a caller who cannot, since the caller may write to the
+// old file. If the caller may not, owner returns EACCES.
 func (t stager) owner(s step) (o owner, asDaemon bool, err error) {
 	if s.Old != nil {
 		o = owner{s.Old.UID, s.Old.GID}
@@ -327,7 +325,7 @@ func (t stager) own(f *os.File, o owner, asDaemon bool) error {
 	if asDaemon {
 		return set()
 	}
-	// A caller without the right to give the file away keeps it.
+	// If the caller may not change the owner, the caller stays the owner.
 	t.c.hand.as.do(set)
 	return nil
 }
@@ -391,8 +389,7 @@ func writeContent(made, content *os.File, s step) error {
 	return sys.Chmod(made, s.Mode)
 }
 
-// checkContent checks that the content of a file is that of the node: the reviewed one, else the
-// error is ErrDigest.
+// checkContent returns ErrDigest unless the content of f has the hash of n, which was reviewed.
 func checkContent(ctx context.Context, f *os.File, n *Node) error {
 	sum, _, err := hashFile(f, n.Size, ctx.Err, nil)
 	if err == nil && sum != n.SHA256 {
@@ -401,8 +398,8 @@ func checkContent(ctx context.Context, f *os.File, n *Node) error {
 	return err
 }
 
-// keepAttributes copies the kept attributes of a replaced file, as far as the caller may read them.
-// The mode is set afterwards, so that an ACL does not widen it.
+// keepAttributes copies the extended attributes of a replaced file that kept names, if the caller
+// may read it. The mode is set later, so that an ACL does not widen it.
 func (t stager) keepAttributes(made *os.File, s step) error {
 	if s.Old == nil || s.Old.Type != File {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// Spec says what to prepare.
+// Spec says which workspace to prepare or resume.
 type Spec struct {
 	// ID is a file name: letters, digits, dots, dashes and underscores, beginning with a letter or
 	// digit.
@@ -27,8 +27,8 @@ type Spec struct {
 	// Inodes bounds the files, directories and deletions in it.
 	Inodes int64
 	Caller Caller
-	// Hide are patterns of names that no tool finds, as in policy.Names. With any, Prepare walks
-	// the names of the directory.
+	// Hide are patterns of names to hide from tools, as in policy.Names. With any, Prepare lists
+	// all names in the directory.
 	Hide []string
 	// Resumable says that Resume may open the workspace for writing again after Freeze.
 	Resumable bool
@@ -41,7 +41,7 @@ type Spec struct {
 // an overlay does not show them and a tool would see what they cover; and one of another user,
 // unless the caller is root: the tool runs with the rights of the directory's owner, so it could
 // read for the caller what the caller cannot. ErrNoSpace means that the store's file system has
-// less room than all layers that are being written, with this one, may still take.
+// less free space than all live layers, with this one, may still take.
 func (s *Store) Prepare(spec Spec) (*Workspace, error) {
 	if checkID(spec.ID) != nil {
 		return nil, fmt.Errorf("workspace %q: is no id", spec.ID)
@@ -55,7 +55,7 @@ func (s *Store) Prepare(spec Spec) (*Workspace, error) {
 	return w, nil
 }
 
-// preparation is the work of Store.Prepare, step by step.
+// preparation has the steps of Store.Prepare.
 type preparation struct{ w *Workspace }
 
 func (p preparation) prepare(source *os.File) (err error) {
@@ -80,8 +80,8 @@ func (p preparation) prepare(source *os.File) (err error) {
 	return nil
 }
 
-// makeDir makes a directory of the store, with the lock that says that its maker lives. The lock is
-// held as long as the directory is open.
+// makeDir makes a directory in the store and locks it as long as it is open. The lock shows that
+// the process lives. The error is errExists if the name exists.
 func (s *Store) makeDir(name string) (dir *os.File, err error) {
 	release, err := s.hold(false)
 	if err != nil {
@@ -160,7 +160,7 @@ func (p preparation) takeSource(given *os.File) error {
 	return nil
 }
 
-// holds reports whether dir is the directory st or beneath it.
+// holds reports whether dir is the directory with the stat st, or is below it.
 func holds(st sys.Stat, dir *os.File) (bool, error) {
 	at, err := sys.Reopen(dir, syscall.O_DIRECTORY|sys.OPath)
 	if err != nil {
@@ -242,8 +242,7 @@ func (p preparation) prepareLayer() (err error) {
 	return p.w.save(false)
 }
 
-// newLayer makes the file system of an empty layer, and takes the lock that says that this process
-// uses it.
+// newLayer makes and mounts an empty layer, and locks its image.
 func (p preparation) newLayer(bytes, inodes int64) (err error) {
 	if err := p.newReservedImage(bytes, inodes); err != nil {
 		return err
@@ -254,11 +253,11 @@ func (p preparation) newLayer(bytes, inodes int64) (err error) {
 	p.w.made.bytes, p.w.made.inodes = bytes, inodes
 	l := &p.w.layer
 	if l.root != nil {
-		// It was a blank.
+		// takeBlank has set a mounted layer.
 		return nil
 	}
 	if err = l.mountImage(); errors.Is(err, ErrRecord) {
-		// The template was damaged on the disk. A new one is made.
+		// The template was damaged on the disk, so a new one is made.
 		p.w.store.dropTemplates(0)
 		if err = p.w.store.format(l.image, bytes, inodes); err == nil {
 			err = l.mountImage()
@@ -267,8 +266,8 @@ func (p preparation) newLayer(bytes, inodes int64) (err error) {
 	return err
 }
 
-// mountImage mounts the image, writable, and opens its root before anything is written, so that no
-// error is older.
+// mountImage mounts the image, writable. It opens the root before anything is written, so that
+// syncfs(2) reports all write errors.
 func (l *layer) mountImage() (err error) {
 	if l.loop, l.mount, err = mountLoop(l.image, false); err != nil {
 		return err
@@ -279,8 +278,8 @@ func (l *layer) mountImage() (err error) {
 	return nil
 }
 
-// mountLoop mounts an image by a loop device. The error is ErrRecord for an image that is no file
-// system, or a damaged one.
+// mountLoop mounts an image on a loop device. The error is ErrRecord if the image is no ext4 file
+// system or is damaged.
 func mountLoop(image *os.File, readOnly bool) (loop, mount *os.File, err error) {
 	if loop, err = sys.AttachLoop(image, readOnly); err != nil {
 		return nil, nil, err
@@ -294,15 +293,17 @@ func mountLoop(image *os.File, readOnly bool) (loop, mount *os.File, err error) 
 	return loop, mount, nil
 }
 
-// isNoFileSystem reports whether err is ext4's for an image that is not one, or a damaged one.
+// isNoFileSystem reports whether err is a mount error of ext4 for an image that is no file system
+// or is damaged.
 func isNoFileSystem(err error) bool {
 	of := []error{syscall.EINVAL, syscall.EUCLEAN, syscall.EBADMSG, syscall.EIO}
 	return slices.ContainsFunc(of, func(e error) bool { return errors.Is(err, e) })
 }
 
-// newReservedImage makes the layer's image and takes its lock, if the disk has room for it.
+// newReservedImage reserves disk space, then makes and locks the layer's image. The error is
+// ErrNoSpace if there is too little space.
 func (p preparation) newReservedImage(bytes, inodes int64) error {
-	// Where the image is written when the layer is kept.
+	// A layer in memory needs space when it is kept.
 	need := p.w.meta.Bytes
 	if !sys.Rootless() {
 		need = imageSize(bytes, inodes)
@@ -333,11 +334,11 @@ func (w *Workspace) Lower() (*os.File, error) {
 	})
 }
 
-// CloneLower is Lower for a read-only directory without a workspace.
+// CloneLower returns a detached read-only mount of a directory, as Lower does, without a workspace.
 func CloneLower(source *os.File) (*os.File, error) { return sys.CloneMount(source) }
 
-// Upper returns a detached mount of the upper layer for Attach. The caller closes it as soon as the
-// jail's starter has it: while it is open Freeze may fail.
+// Upper returns a detached mount of the upper layer for Attach. The caller closes it once it is
+// attached: while it is open, Freeze may fail.
 func (w *Workspace) Upper() (*os.File, error) {
 	return locking(w, "upper layer", func() (*os.File, error) {
 		if err := w.activate(); err != nil {
@@ -368,7 +369,7 @@ func randomName() string {
 	return hex.EncodeToString(b[:])
 }
 
-// size formats a number of bytes for a sentence.
+// size formats a number of bytes for people, "1.5 MiB" for example.
 func size(n int64) string {
 	const units = "KMGTPE"
 	if n < 1024 {
@@ -382,8 +383,8 @@ func size(n int64) string {
 }
 
 // Freeze makes the upper layer's file system read-only for all its mounts. The jail's processes
-// must have ended. After ErrActive, which means that a file is still open for writing, nothing
-// changed. After a *DamageError the layer is frozen, and some of its data is lost.
+// must have ended. ErrActive means that a file is still open for writing and nothing changed. After
+// a *DamageError the layer is frozen, and some of its data is lost.
 func (w *Workspace) Freeze() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -413,8 +414,8 @@ func (w *Workspace) Freeze() error {
 		errors.Join(sys.Lock(w.layer.image, false), w.save(false), w.store.unreserve(w.meta.ID)))
 }
 
-// settled gives a workspace that has just been frozen its state. A commit while it was live may
-// have been recorded by another of the store's objects, or wait for Recover.
+// settled sets the state of a workspace that has just been frozen. It first loads the meta.json, in
+// which another Workspace object may have recorded a commit.
 func (w *Workspace) settled() error {
 	if w.meta.State == Committing || len(w.meta.Commits) > 0 {
 		if err := w.load(); err != nil {
@@ -429,7 +430,7 @@ func (w *Workspace) settled() error {
 	return nil
 }
 
-// Keep makes a frozen workspace survive a power failure.
+// Keep makes a frozen workspace durable, so that it survives a power failure.
 func (w *Workspace) Keep() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -437,7 +438,7 @@ func (w *Workspace) Keep() error {
 		return w.wrap("keep", fmt.Errorf("%w: it is %s", ErrState, w.meta.State))
 	}
 	if w.layer.image == nil {
-		// Of an earlier process, which kept it.
+		// An earlier process has kept the layer.
 		return nil
 	}
 	if w.layer.memory {
@@ -445,17 +446,17 @@ func (w *Workspace) Keep() error {
 			return w.wrap("keep", err)
 		}
 	}
-	// What is on the disk now is whole, in any boot.
+	// The image is complete on the disk, so it can be used in any boot.
 	w.meta.Boot = ""
 	return w.wrap("keep",
 		errors.Join(w.basis.save(w), w.layer.image.Sync(), w.save(true), w.store.dir.Sync()))
 }
 
-// opening opens what a workspace is read from: its layer and its real directory.
+// opening has the methods that open the layer and the real directory of a workspace.
 type opening struct{ w *Workspace }
 
-// open opens the real directory and the upper layer of a frozen workspace for reading. It mounts a
-// layer that an earlier process froze, read-only.
+// open opens the real directory and the layers of a frozen workspace for reading. If this process
+// has not mounted the layer, it mounts it read-only. The error is ErrActive for a live workspace.
 func (o opening) open(as Caller) error {
 	switch {
 	case o.w.meta.State.recordOnly():
@@ -470,7 +471,8 @@ func (o opening) open(as Caller) error {
 	return o.openSource(as)
 }
 
-// openFor is open, or for a live workspace a check that its layer is this process's own.
+// openFor is open, or, for a live workspace, opens the real directory and returns ErrActive unless
+// this process has made the layer.
 func (o opening) openFor(live bool) error {
 	as := o.w.meta.Caller
 	if !live || o.w.meta.State == Frozen {
@@ -482,8 +484,8 @@ func (o opening) openFor(live bool) error {
 	return o.openSource(as)
 }
 
-// locked is openFor with the lock of the workspace, for one that may be committed. Closing the file
-// releases the lock.
+// locked locks the workspace and calls openFor. It returns an error if the state allows no commit.
+// Closing the file releases the lock.
 func (o opening) locked(live bool) (lock *os.File, err error) {
 	if lock, err = o.w.home.lock(); err != nil {
 		return nil, err
@@ -533,8 +535,8 @@ func (o opening) mountAgain() (err error) {
 	return l.lookForDamage(o.w.meta.Damaged)
 }
 
-// openSource opens the real directory, with the caller's rights if it must be found by its path,
-// and checks that it is the prepared one.
+// openSource opens the real directory by its path, with the caller's rights, unless it is open. The
+// error is ErrConflict if the path is another directory now.
 func (o opening) openSource(as Caller) (err error) {
 	if o.w.source != nil {
 		return nil
@@ -553,8 +555,8 @@ func (o opening) openSource(as Caller) (err error) {
 	return err
 }
 
-// isSource reports whether a directory is the prepared one. In another boot its file system may
-// have another device number; then the creation time of the directory identifies it.
+// isSource reports whether dir is the directory of the workspace, by its device and inode number.
+// In another boot the device number may differ; then the creation time decides.
 func (m meta) isSource(dir *os.File) (bool, error) {
 	st, err := sys.Fstat(dir)
 	if err != nil || st.Ino != m.Ino {

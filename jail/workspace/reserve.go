@@ -14,9 +14,9 @@ import (
 )
 
 // An image is sparse: it takes disk blocks while its layer is written. So that no live layer runs
-// out of them, the live layers together reserve no more than the disk has. <store>/.live/<id> is
-// the reservation of one that may be written; its length is the most bytes that upper.img may take.
-// It is empty. A process that finds a reservation without a live image removes it.
+// out of them, the live layers together reserve no more than the disk has. <store>/.live/id-<id> is
+// the reservation of a layer that may be written: a file of holes, as long as upper.img may become.
+// A process that finds a reservation without a live image removes it.
 const (
 	liveDir = ".live"
 	// liveLock is the lock file in liveDir, held from the check of the disk until the new image is
@@ -24,12 +24,12 @@ const (
 	liveLock = "lock"
 )
 
-// livePrefix keeps the names of layers apart from liveLock.
+// livePrefix is the prefix of reservations, so that no id is taken for liveLock.
 const livePrefix = "id-"
 
-// reserve reserves need bytes of the disk for the layer id, which has some of them already. The
-// caller makes and locks the image before unlock. The error is ErrNoSpace if the live layers and
-// this one may take more than is free; limit is for its text.
+// reserve reserves need bytes of the disk for the layer id, whose image takes has bytes already.
+// The caller makes and locks the image before unlock. The error is ErrNoSpace if the live layers
+// and this one may take more than is free. limit is for its text.
 func (s *Store) reserve(id string, need, limit, has int64) (unlock func(), err error) {
 	dir, unlock, err := s.lockLive()
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *Store) reserve(id string, need, limit, has int64) (unlock func(), err e
 	return unlock, nil
 }
 
-// sweepLive removes the reservations of layers whose process has died.
+// sweepLive removes the reservations of layers that are not live.
 func (s *Store) sweepLive() error {
 	dir, unlock, err := s.lockLive()
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *Store) sweepLive() error {
 	return err
 }
 
-// lockLive opens and locks the directory of the reservations, until unlock.
+// lockLive opens the directory of the reservations and takes its lock. unlock releases both.
 func (s *Store) lockLive() (dir *os.File, unlock func(), err error) {
 	if err := sys.MkdirAt(s.dir, liveDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, nil, err
@@ -69,7 +69,8 @@ func (s *Store) lockLive() (dir *os.File, unlock func(), err error) {
 	return dir, func() { closeAll(lock, dir) }, nil
 }
 
-// promise writes down that the layer id may take need bytes, of which it has some already.
+// promise makes the reservation of need bytes for the layer id, whose image takes has bytes
+// already. The error is ErrNoSpace if too little is free.
 func (s *Store) promise(dir *os.File, id string, need, limit, has int64) error {
 	promised, err := s.unwritten(dir)
 	if err != nil {
@@ -94,8 +95,8 @@ func (s *Store) promise(dir *os.File, id string, need, limit, has int64) error {
 	return errors.Join(f.Truncate(need), f.Close())
 }
 
-// unwritten returns the number of bytes that the live layers may still take, and removes
-// reservations without a layer.
+// unwritten returns how many bytes the live layers may still take. It removes the reservations of
+// layers that are not live.
 func (s *Store) unwritten(dir *os.File) (sum int64, err error) {
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
@@ -126,7 +127,7 @@ func (s *Store) unwritten(dir *os.File) (sum int64, err error) {
 	return sum, nil
 }
 
-// rest returns the part of most that the layer id has not taken yet, if it lives.
+// rest returns how many of most bytes the layer id has not taken yet, and whether it is live.
 func (s *Store) rest(id string, most int64) (bytes int64, live bool, err error) {
 	image, err := sys.OpenBeneath(s.dir, path.Join(id, "upper.img"), os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,9 +144,8 @@ func (s *Store) rest(id string, most int64) (bytes int64, live bool, err error) 
 	return max(0, most-st.Blocks*512), true, err
 }
 
-// Release removes the reservation of the layer of a run whose jail is gone. It gives the kernel ten
-// seconds to release the layer's loop device, which comes after the end of the jail's last process:
-// until then the layer counts as written.
+// Release removes the reservation of a workspace whose jail has ended. It waits up to ten seconds
+// for the kernel to release the layer's loop device. Until then the layer counts as live.
 func (s *Store) Release(id string) error {
 	if err := checkID(id); err != nil {
 		return err
@@ -162,13 +162,13 @@ func (s *Store) Release(id string) error {
 	})
 }
 
-// unreserve removes the reservation: nothing is written to the layer any more.
+// unreserve removes the reservation of the layer id, if there is one.
 func (s *Store) unreserve(id string) error {
 	return removeAt(s.dir, path.Join(liveDir, livePrefix+id))
 }
 
-// Room returns the bytes and files that the upper layer still takes. Zero means that the limit was
-// met: the tool was refused more.
+// Room returns how many bytes and files can still be written to the upper layer. Zero means that
+// the limit is reached.
 func (w *Workspace) Room() (bytes, files int64, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -177,14 +177,14 @@ func (w *Workspace) Room() (bytes, files int64, err error) {
 	}
 	bytes, files, err = sys.Room(w.layer.mount)
 	if w.layer.loop != nil {
-		// One block of content is refused where its tree of extents needs another.
+		// A write that needs a new extent block fails while one block is free.
 		bytes = max(0, bytes-blockSize)
 	}
 	return bytes, files, w.wrap("room", err)
 }
 
-// Device returns the block device of the upper layer, nil for a layer in memory. The workspace
-// closes it.
+// Device returns the loop device of the upper layer, nil for a layer in memory. The workspace
+// closes it, not the caller.
 func (w *Workspace) Device() (*os.File, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,5 +197,5 @@ func (w *Workspace) Device() (*os.File, error) {
 	return w.layer.loop, nil
 }
 
-// ReadOnly reports whether no commit can be made to a directory, since it is mounted read-only.
+// ReadOnly reports whether a directory is mounted read-only, so that no commit to it is possible.
 func ReadOnly(dir *os.File) (bool, error) { return sys.ReadOnly(dir) }

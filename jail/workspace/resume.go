@@ -14,29 +14,28 @@ import (
 	"github.com/jail-sandbox/jail/jail/tick"
 )
 
-// Resume opens a workspace for writing again, whose jails have ended. A resumable frozen one has
-// its layer as it was left. One whose layer is gone, because all of it was committed or reverted,
-// gets an empty layer, and keeps what its commits replaced.
+// Resume opens a workspace whose jails have ended for writing again. A resumable frozen workspace
+// keeps its layer. One whose layer is gone, since all of it was committed or reverted, gets an
+// empty layer, and keeps the replaced content of its commits.
 //
-// The limits and the hidden names of spec must be those of the layer (ErrShape), and its directory
-// the same (ErrConflict). A layer that is damaged is refused (ErrState): who writes to it again
-// would not see what is lost. So is a layer of a user's daemon, which is memory while it is written,
-// and a workspace that was prepared for another user than that of spec. Resume waits up to ten
-// seconds for a review that has the layer open (ErrBusy), and for the process that wrote to it last
-// (ErrActive). After an error the workspace is as it was.
+// The limits and hidden names of spec must be those of the layer (ErrShape), and its directory the
+// same (ErrConflict). The error is ErrState for a damaged or partly discarded layer, for a layer of
+// a user's own daemon, and for a workspace of another user. Resume waits up to ten seconds for a
+// review that has the layer open (ErrBusy), and for the last process that wrote to it (ErrActive).
+// After an error the workspace is as before.
 func (s *Store) Resume(ctx context.Context, spec Spec) (*Workspace, error) {
 	w, err := s.Get(spec.ID)
 	if err != nil {
 		return nil, err
 	}
 	if err := (resumption{w}).resume(ctx, spec); err != nil {
-		// A loop device that is still attached keeps the lock of the image.
+		// Close also detaches the loop device, which would keep the lock of the image.
 		return nil, w.wrap("resume", errors.Join(err, w.Close()))
 	}
 	return w, nil
 }
 
-// resumption is the work of Store.Resume, step by step.
+// resumption has the steps of Store.Resume.
 type resumption struct{ w *Workspace }
 
 func (r resumption) resume(ctx context.Context, spec Spec) error {
@@ -64,15 +63,15 @@ func (r resumption) resume(ctx context.Context, spec Spec) error {
 	case m.State != Frozen:
 		return m.notFrozen()
 	case !m.Resumable || len(m.Dropped) > 0 || sys.Rootless():
-		// A layer in memory was written down for a review.
+		// A layer in memory was saved for a review only.
 		return fmt.Errorf("%w: it is kept for a review, and for nothing else", ErrState)
 	}
 	return r.again(ctx, spec)
 }
 
-// lockWriter takes the lock that says that the process that writes to the layer lives. The process
-// that wrote last releases it a moment after the layer is kept, so that lockWriter waits for that.
-// The error is ErrActive if a jail may write to the layer.
+// lockWriter takes the lock of the process that writes to the layer. The last such process releases
+// it shortly after Keep, so lockWriter waits for up to ten seconds. The error is ErrActive if a
+// jail may write to the layer.
 func (r resumption) lockWriter(ctx context.Context) error {
 	return retry(ctx, ErrActive, func() error {
 		err := sys.Lock(r.w.home.dir, true)
@@ -90,17 +89,17 @@ func (r resumption) lockWriter(ctx context.Context) error {
 }
 
 const (
-	// lockPatience bounds the wait for what another process, or the kernel, is about to release.
+	// lockPatience bounds the wait for a lock of another process or the kernel.
 	lockPatience = 10 * time.Second
-	// lockPoll is how often it is tried again.
+	// lockPoll is the time between two attempts.
 	lockPoll = 5 * time.Millisecond
 )
 
-// errRetry is returned to retry by what it tries, if that is worth another try.
+// errRetry is returned by the function that retry calls, to be called again.
 var errRetry = errors.New("not yet")
 
-// retry calls try until it returns another error than errRetry. After lockPatience, or when ctx
-// ends, the error is late.
+// retry calls try until it returns nil or another error than errRetry, and returns that. After
+// lockPatience, or when ctx ends, it returns late.
 func retry(ctx context.Context, late error, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, lockPatience)
 	defer cancel()
@@ -115,8 +114,8 @@ func retry(ctx context.Context, late error, try func() error) error {
 	}
 }
 
-// takeSource takes the given directory as the real one, if it may have a shadow and is the one that
-// the workspace was prepared for.
+// takeSource makes the given directory the real one. It returns an error if the directory may not
+// have a shadow (ErrSource) or is not that of the workspace (ErrConflict).
 func (r resumption) takeSource(given *os.File) error {
 	now := &Workspace{store: r.w.store, meta: meta{ID: r.w.meta.ID, Caller: r.w.meta.Caller}}
 	if err := (preparation{now}).takeSource(given); err != nil {
@@ -130,7 +129,7 @@ func (r resumption) takeSource(given *os.File) error {
 	return err
 }
 
-// begin makes an empty layer in place of the one that is gone.
+// begin makes an empty layer for a workspace whose layer is gone.
 func (r resumption) begin(spec Spec) error {
 	return r.orAsBefore(func() (err error) {
 		m := &r.w.meta
@@ -148,8 +147,7 @@ func (r resumption) begin(spec Spec) error {
 		if m.Boot, err = sys.BootID(); err != nil {
 			return err
 		}
-		// Those of the layer that is gone. An image may be left where a commit was cut off at its
-		// very end.
+		// These files belong to the old layer. An interrupted commit may have left the image.
 		for _, name := range []string{takenName, baseIndex, "upper.img"} {
 			err = errors.Join(err, removeAt(r.w.home.dir, name))
 		}
@@ -160,7 +158,7 @@ func (r resumption) begin(spec Spec) error {
 	})
 }
 
-// orAsBefore runs f, which makes an empty layer. If f fails, the workspace is as it was without one.
+// orAsBefore calls f, which makes a layer. If f fails, it removes the layer and restores meta.json.
 func (r resumption) orAsBefore(f func() error) error {
 	w, before := r.w, r.w.meta
 	err := f()
@@ -172,9 +170,9 @@ func (r resumption) orAsBefore(f func() error) error {
 	return err
 }
 
-// sinceCommit returns a time that is later than the ctimes that the last commit left, which would
-// be changes by others otherwise. It is the clock of the timer tick, so sinceCommit waits for the
-// next one, at most 10 ms, if the commit wrote meta.json, its last file, in this one.
+// sinceCommit returns a time later than all ctimes that the last commit left, so that these do not
+// count as changes by others. The clock of ctimes has the resolution of the timer tick, so
+// sinceCommit may wait for the next tick, at most 10 ms.
 func (r resumption) sinceCommit() (sys.Time, error) {
 	written, err := sys.LstatAt(r.w.home.dir, "meta.json")
 	if err != nil {
@@ -183,8 +181,9 @@ func (r resumption) sinceCommit() (sys.Time, error) {
 	return tickAfter(written.Ctime)
 }
 
-// tickAfter waits until the clock of ctimes is later than t, and returns its time: what is written
-// from here on has a ctime that is not earlier. A clock that was set back is not waited for.
+// tickAfter waits until the clock of ctimes is later than t, and returns its time. Later writes
+// have no earlier ctime. It waits only for maxTicks attempts, since the clock may have been set
+// back.
 func tickAfter(t sys.Time) (sys.Time, error) {
 	for tries := 0; ; tries++ {
 		now, err := sys.CoarseNow()
@@ -195,10 +194,10 @@ func tickAfter(t sys.Time) (sys.Time, error) {
 	}
 }
 
-// maxTicks bounds how often tickAfter looks at the clock, of which a tick takes 10 ms at most.
+// maxTicks bounds how often tickAfter reads the clock, 0.5 ms apart. A tick takes 10 ms at most.
 const maxTicks = 100
 
-// again opens the layer that is there.
+// again opens the existing layer of the workspace for writing.
 func (r resumption) again(ctx context.Context, spec Spec) error {
 	w := r.w
 	m := w.meta
@@ -235,11 +234,11 @@ func (r resumption) again(ctx context.Context, spec Spec) error {
 	return err
 }
 
-// above makes an empty layer above frozen ones.
+// above makes an empty layer above the frozen ones.
 func (r resumption) above(spec Spec, boot string) error {
 	return r.orAsBefore(func() error {
 		w := r.w
-		// On the disk before anything is written to the layer, as for one that is there.
+		// The boot id is on the disk before anything is written to the layer.
 		w.meta.Boot = boot
 		if err := errors.Join(w.save(true), removeAt(w.home.dir, "upper.img")); err != nil {
 			return err
@@ -249,8 +248,8 @@ func (r resumption) above(spec Spec, boot string) error {
 	})
 }
 
-// undo gives the workspace its meta of before. What was written to the layer since reaches the disk
-// before a meta that relies on it in any boot. If it does not, the meta of this boot stays.
+// undo restores the meta.json of before. If that says that the layer is valid in any boot, undo
+// first syncs the layer to the disk. If that fails, the meta.json keeps the id of this boot.
 func (r resumption) undo(before meta) error {
 	w := r.w
 	boot := w.meta.Boot
@@ -278,7 +277,7 @@ func (r resumption) lockImage(ctx context.Context) error {
 			return err
 		}
 		err = r.tryImage(dir)
-		// With the reservation and the lock of the image others know what it may take.
+		// The reservation and the lock of the image are enough for other processes.
 		unlock()
 		if err != nil {
 			err = errors.Join(err, closeFiles(&w.layer.image))
@@ -309,9 +308,9 @@ func (r resumption) tryImage(live *os.File) (err error) {
 	return err
 }
 
-// writable mounts the layer for writing.
+// writable mounts the layer for writing, after it has saved the boot id.
 func (r resumption) writable(boot string) error {
-	// On the disk before anything is written to the layer: in another boot it is not relied on.
+	// The boot id is on the disk before anything is written: in another boot the layer is invalid.
 	r.w.meta.Boot = boot
 	if err := r.w.save(true); err != nil {
 		return err
@@ -325,9 +324,9 @@ func (r resumption) writable(boot string) error {
 	return r.hideDeleted()
 }
 
-// renewWork empties the overlay's work directory. A mark in it forbids to mount the layer again,
-// since the overlay does not write to the disk what the tool asks it to ("Volatile mount" in
-// Documentation/filesystems/overlayfs.rst). Keep did that, or the host has been up since.
+// renewWork empties the overlay's work directory. In it a volatile mount leaves a mark that forbids
+// to mount the layer again, since writes may not be on the disk ("Volatile mount" in
+// Documentation/filesystems/overlayfs.rst). Keep has synced them, or the host was not restarted.
 func (l *layer) renewWork() error {
 	root, err := sys.OpenRoot(l.mount)
 	if err != nil {
@@ -340,9 +339,9 @@ func (l *layer) renewWork() error {
 	return sys.MkdirAt(l.mount, "work", 0o700)
 }
 
-// hideDeleted makes whiteouts for files that were committed, and that the tool deleted afterwards:
-// the kernel made none in a directory that was the tool's own, and the real directory has the
-// committed files.
+// hideDeleted makes whiteouts for files that were committed and then deleted by the tool. The
+// kernel made none in a directory that the tool itself had made, but the real directory has the
+// files.
 func (r resumption) hideDeleted() error {
 	t, err := r.w.home.readTaken()
 	if err != nil || len(t.all) == 0 {
@@ -368,7 +367,7 @@ func (r resumption) hideDeleted() error {
 	return nil
 }
 
-// hidePath makes a whiteout of a path that the layer does not have, in a directory that it has.
+// hidePath makes a whiteout at a path, if the layer has the parent directory but not the path.
 func hidePath(upper *os.File, path string) error {
 	parent, name := split(path)
 	dir, err := openDir(upper, parent)
@@ -385,8 +384,8 @@ func hidePath(upper *os.File, path string) error {
 	return err
 }
 
-// SetResumable says whether Resume may open the workspace for writing again once it is frozen. It
-// waits up to ten seconds for a commit that is under way (ErrBusy).
+// SetResumable sets whether Resume may open the frozen workspace for writing again. It waits up to
+// ten seconds for a commit in progress (ErrBusy).
 func (w *Workspace) SetResumable(yes bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -402,8 +401,7 @@ func (w *Workspace) SetResumable(yes bool) error {
 	return w.wrap("keep", w.save(true))
 }
 
-// lockInTime takes the lock of the workspace. It waits up to ten seconds for a commit that is under
-// way, or a note of another part of the daemon (ErrBusy).
+// lockInTime takes the lock of the workspace. It waits up to ten seconds for it (ErrBusy).
 func (home folder) lockInTime() (lock *os.File, err error) {
 	err = retry(context.Background(), ErrBusy, func() (err error) {
 		if lock, err = home.lock(); errors.Is(err, ErrBusy) {

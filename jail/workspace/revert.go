@@ -23,12 +23,12 @@ var (
 // RevertOptions say what to revert. The zero value reverts the last valid commit, with the rights
 // of the caller who prepared the workspace.
 type RevertOptions struct {
-	// Commit is the id of the commit; "" is the last one, or with Paths the last one that changed one
-	// of them. An earlier one can be reverted as a whole only after the later ones.
+	// Commit is the id of the commit; "" is the last one, or with Paths the last one that changed
+	// one of them. An earlier commit can be reverted as a whole only after the later ones.
 	Commit string
-	// Paths are the paths of the commit to take back, each with everything beneath it; nil is all.
-	// Directories above them that the commit removed come back, too. A path that the commit did not
-	// change and that has a *, ? or [ is a pattern as in CommitOptions.
+	// Paths are the paths of the commit to revert, each with everything beneath it; nil is all.
+	// Directories above them that the commit removed are restored, too. A path that the commit did
+	// not change and that has a *, ? or [ is a pattern as in CommitOptions.
 	Paths []Name
 	// As gives the rights for writing the real directory; nil is the caller who prepared the
 	// workspace.
@@ -42,28 +42,28 @@ type RevertOptions struct {
 // Reverted is the result of a revert.
 type Reverted struct {
 	Commit string `json:"commit"`
-	// Digest of the change set of that commit.
+	// Digest of the change set of the reverted commit.
 	Digest string `json:"digest"`
-	// Changes of the real directory by the revert.
+	// Changes are those that the revert made in the real directory.
 	Changes []Change `json:"changes"`
 	// Rest is the number of paths of the commit that are still committed.
 	Rest int `json:"rest,omitempty"`
-	// State is frozen if the shadow still has the committed changes, committed if a part of the
-	// commit still stands, else reverted.
+	// State of the workspace: frozen if the shadow still has its layer, committed if a part of the
+	// commit is not reverted, else reverted.
 	State State    `json:"state"`
 	Left  []string `json:"left,omitempty"`
 }
 
-// Revert restores what the last commit changed, or the chosen paths of it, all or nothing, by the
-// same journal. A path that is
-// not as the commit left it is a conflict, and then nothing is written. Contents, types, permission
-// bits and link targets come back, and for replaced or deleted files owners, times and attributes,
-// as far as the caller may set them. Times of directories and hard links do not.
+// Revert undoes a commit, or the chosen paths of it, all or nothing, with a journal like Commit. If
+// a path is not as the commit left it, it returns a ConflictError and writes nothing. It restores
+// contents, types, permission bits and link targets, and for replaced or deleted files owners,
+// times and attributes, as far as the caller may set them. It does not restore times of directories
+// and hard links.
 func (w *Workspace) Revert(ctx context.Context, o RevertOptions) (Reverted, error) {
 	return locking(w, "revert", func() (Reverted, error) { return reversal{w}.revert(ctx, o) })
 }
 
-// reversal is the work of Workspace.Revert.
+// reversal has the steps of Workspace.Revert.
 type reversal struct{ w *Workspace }
 
 func (r reversal) revert(ctx context.Context, o RevertOptions) (Reverted, error) {
@@ -127,9 +127,9 @@ func (r reversal) revert(ctx context.Context, o RevertOptions) (Reverted, error)
 	return out, nil
 }
 
-// takenBack returns what a revert makes of the taken paths: both sides are as before the commit, so
-// that what the shadow has is a change again. The record of a commit has no hash of a file that the
-// commit deleted.
+// takenBack returns the entries of taken.json for the reverted paths: both sides are as before the
+// commit, so that the shadow's content is a change again. It computes the hashes of deleted files,
+// which the record of the commit does not have.
 func (r reversal) takenBack(ctx context.Context, p *past, changes []Change) ([]takenPath, error) {
 	all := takenBy(changes, nil, nil)
 	for i, c := range changes {
@@ -151,7 +151,8 @@ func (r reversal) takenBack(ctx context.Context, p *past, changes []Change) ([]t
 	return all, nil
 }
 
-// last returns the commit that can be reverted now.
+// last returns the last commit that is not reverted. If id is not "" and names another commit, the
+// error is ErrNoCommit.
 func (m *meta) last(id string) (CommitRecord, error) {
 	for _, rec := range slices.Backward(m.Commits) {
 		switch {
@@ -169,8 +170,8 @@ func (m *meta) last(id string) (CommitRecord, error) {
 	return CommitRecord{}, ErrNoCommit
 }
 
-// back computes the changes from the real directory, which must be as the commit left it, to its
-// state before.
+// back returns the changes that restore the state before the commit, for the entries that t takes.
+// It returns a ConflictError if the real directory is not as the commit left it.
 func (r reversal) back(ctx context.Context, t *revertTarget) ([]Change, error) {
 	k := &walker{ctx: ctx, as: r.w.meta.Caller, meta: &r.w.meta, holes: maxHoles}
 	p, ours := t.past, map[Name]bool{}
@@ -188,7 +189,7 @@ func (r reversal) back(ctx context.Context, t *revertTarget) ([]Change, error) {
 		return nil, err
 	}
 	conflicts.Conflicts = append(conflicts.Conflicts, locked...)
-	// comes are directories that the revert restores.
+	// comes are the directories that the revert restores.
 	comes := map[string]bool{}
 	for n, e := range p.Entries {
 		if err := ctx.Err(); err != nil {
@@ -248,8 +249,8 @@ func (r reversal) back(ctx context.Context, t *revertTarget) ([]Change, error) {
 	return changes, nil
 }
 
-// nodeNow describes a path below the directory real as it is now, with its content; nil if there
-// is none.
+// nodeNow returns the present Node of a path below the directory real, with its hash or link
+// target, and its stat; nil if it does not exist.
 func (k *walker) nodeNow(real *os.File, path Name) (*Node, *sys.Stat, error) {
 	if path == "" {
 		st, err := sys.Fstat(real)
@@ -267,7 +268,7 @@ func (k *walker) nodeNow(real *os.File, path Name) (*Node, *sys.Stat, error) {
 	return k.nodeIn(d, name)
 }
 
-// nodeIn describes an entry of a directory that is open, as nodeNow does.
+// nodeIn is nodeNow for an entry of an open directory.
 func (k *walker) nodeIn(d *os.File, name string) (*Node, *sys.Stat, error) {
 	st, err := k.lookup(d, name)
 	if err != nil || st == nil {
@@ -284,7 +285,8 @@ func (k *walker) nodeIn(d *os.File, name string) (*Node, *sys.Stat, error) {
 	return n, st, err
 }
 
-// differs says how a path is not as the commit left it.
+// differs returns how a path, of which now is the present state, differs from what the commit left,
+// "" if it does not.
 func (e pastEntry) differs(now *Node) string {
 	switch {
 	case now == nil && e.After == nil:
@@ -292,7 +294,7 @@ func (e pastEntry) differs(now *Node) string {
 	case now == nil:
 		return fmt.Sprintf("the %s was removed since the commit", e.After.Type)
 	case e.After == nil && now.Type == Dir && e.Before.Type == Dir:
-		// The directory kept what somebody else put into it.
+		// The commit left the directory, since somebody else had put something into it.
 		return ""
 	case e.After == nil:
 		return fmt.Sprintf("a %s was put there since the commit", now.Type)
@@ -308,7 +310,7 @@ func (e pastEntry) differs(now *Node) string {
 	return ""
 }
 
-// lostDirectory says if the directory is gone to which a path is restored.
+// lostDirectory returns a reason for a conflict if the directory at path is gone, else "".
 func lostDirectory(real *os.File, path string) (string, error) {
 	_, err := statDir(real, path)
 	if missing(err) {
@@ -317,7 +319,8 @@ func lostDirectory(real *os.File, path string) (string, error) {
 	return "", err
 }
 
-// foreignIn says if a directory to be removed has an entry that the commit did not make.
+// foreignIn returns a reason for a conflict if the directory at path, which is to be removed, has
+// an entry that is not in ours, else "".
 func (k *walker) foreignIn(real *os.File, path Name, ours map[Name]bool) (string, error) {
 	d, err := openDir(real, string(path))
 	if err != nil {
@@ -333,7 +336,7 @@ func (k *walker) foreignIn(real *os.File, path Name, ours map[Name]bool) (string
 	return "", err
 }
 
-// checkKept checks that the content of an entry is still what it was.
+// checkKept returns ErrNotKept unless the kept content of entry n is there and unchanged.
 func (home folder) checkKept(commit string, n int, e pastEntry) error {
 	if e.Lost != "" {
 		return fmt.Errorf("%w: %s: %s", ErrNotKept, e.Path, e.Lost)
@@ -349,8 +352,8 @@ func (home folder) checkKept(commit string, n int, e pastEntry) error {
 	return err
 }
 
-// stageKept restores kept content to a temporary name: the inode itself if the caller may have it,
-// else a copy.
+// stageKept restores kept content to a temporary name: it links the original inode if that is
+// possible (linked is true then), else it makes a copy.
 func (t stager) stageKept(i int, s step) (made *os.File, linked bool, err error) {
 	n := slices.IndexFunc(t.c.past.Entries, func(e pastEntry) bool { return e.Path == s.Path })
 	e := t.c.past.Entries[n]
@@ -373,7 +376,7 @@ func (t stager) stageKept(i int, s step) (made *os.File, linked bool, err error)
 		if made, err = newFile(near, t.c.hand.temp(i)); err != nil {
 			return err
 		}
-		// As far as the directory's file system supports them.
+		// Attributes that the file system does not support are left out.
 		copyXattrs(made, content, kept)
 		return errors.Join(writeContent(made, content, s), sys.SetMtime(made, e.Was.Mtime))
 	})
@@ -389,8 +392,8 @@ func (t stager) stageKept(i int, s step) (made *os.File, linked bool, err error)
 	return made, linked, err
 }
 
-// finishRevert records that a commit was reverted, or a part of it: then rest is what is still kept
-// of the commit.
+// finishRevert records in m that a commit was reverted. After a revert of a part, rest has the
+// entries of the commit, else it is nil.
 func (m *meta) finishRevert(j *journal, rest *past) {
 	m.settle()
 	if rest == nil && m.State == Committed {
@@ -408,9 +411,9 @@ func (m *meta) finishRevert(j *journal, rest *past) {
 	}
 }
 
-// Prune removes the expired content of commits, and the workspaces of which only the record is
-// left: those that were committed as a whole or reverted. It leaves those alone that needed, which
-// may be nil, says are needed. It returns the ids of the removed.
+// Prune removes the expired replaced content of commits, and the workspaces that are committed or
+// reverted as a whole and have nothing left to revert. It keeps workspaces for which needed, which
+// may be nil, returns true. It returns the ids of the removed workspaces.
 func (s *Store) Prune(now time.Time, needed func(id string) bool) (removed []string, err error) {
 	all, err := s.List()
 	for _, info := range all {
@@ -426,8 +429,8 @@ func (s *Store) Prune(now time.Time, needed func(id string) bool) (removed []str
 	return removed, err
 }
 
-// keptContent reports whether one of the commits has expired content, and whether one can still be
-// reverted.
+// keptContent reports whether a commit has kept content that is expired, and whether one has
+// content that is not.
 func keptContent(commits []CommitRecord, now time.Time) (expired, held bool) {
 	for _, rec := range commits {
 		switch {
@@ -441,15 +444,15 @@ func keptContent(commits []CommitRecord, now time.Time) (expired, held bool) {
 	return expired, held
 }
 
-// forgettable reports whether only the record of a workspace is left. That of a session that may be
-// woken is not forgotten.
+// forgettable reports whether a workspace has only its record left, so that Prune may remove it. A
+// resumable workspace is not forgettable.
 func forgettable(i Info, now time.Time) bool {
 	_, held := keptContent(i.Commits, now)
 	return i.State.recordOnly() && !held && !i.Resumable
 }
 
-// pruneOne prunes one workspace. info may be of the past: Resume turns a workspace of which only
-// the record was left into one that a jail writes to.
+// pruneOne prunes one workspace and reports whether it was removed. It checks again under the lock,
+// since info may be outdated: Resume may have opened the workspace.
 func (s *Store) pruneOne(info Info, now time.Time, needed func(id string) bool) (gone bool,
 	err error) {
 	expired, _ := keptContent(info.Commits, now)
@@ -497,7 +500,7 @@ func (r CommitRecord) kept() bool {
 	return r.NotKept == "" && r.Reverted.IsZero() && !r.Until.IsZero()
 }
 
-// Disk returns the bytes of disk that the workspace takes in its store.
+// Disk returns how many bytes the workspace takes on the store's disk, without frozen layers.
 func (w *Workspace) Disk() (int64, error) {
 	names, err := namesIn(w.home.dir)
 	total := int64(0)
@@ -509,12 +512,12 @@ func (w *Workspace) Disk() (int64, error) {
 	return total, err
 }
 
-// A revertTarget is the commit to revert, with the entries of it that are taken back.
+// A revertTarget is the commit to revert. take marks the entries of its past to revert.
 type revertTarget struct {
 	rec  CommitRecord
 	past *past
 	take []bool
-	// later are the chosen paths that a later commit changed again.
+	// later are conflicts: chosen paths that a later commit changed again.
 	later []Conflict
 }
 
@@ -538,7 +541,7 @@ func (r reversal) target(o RevertOptions) (*revertTarget, error) {
 	return t, nil
 }
 
-// pastOf returns what is kept of a commit that can be reverted.
+// pastOf returns the past of a commit. The error is ErrNotKept if it is expired or was not kept.
 func (home folder) pastOf(rec CommitRecord) (*past, error) {
 	switch {
 	case rec.NotKept != "":
@@ -553,8 +556,8 @@ func (home folder) pastOf(rec CommitRecord) (*past, error) {
 	return p, err
 }
 
-// partTarget is target for a revert of a part. Later commits may stand if they did not change the
-// same paths: then the content of each chosen path is what decides, as for the last commit.
+// partTarget is target for a revert with Paths. Later commits need not be reverted first if they
+// did not change the same paths.
 func (r reversal) partTarget(o RevertOptions) (*revertTarget, error) {
 	later, standing := map[Name]string{}, false
 	for _, rec := range slices.Backward(r.w.meta.Commits) {
@@ -602,7 +605,8 @@ func (r reversal) partTarget(o RevertOptions) (*revertTarget, error) {
 	return nil, fmt.Errorf("%s: %w in a commit that can be reverted", o.Paths[0], ErrNoChange)
 }
 
-// match takes the entries that the paths name. It returns the first path that names none.
+// match marks in t.take the entries that the paths name. missing is the first path that names none,
+// "" if all do.
 func (t *revertTarget) match(paths []Name) (missing string, err error) {
 	t.take = make([]bool, len(t.past.Entries))
 	for _, p := range paths {
@@ -621,7 +625,7 @@ func (t *revertTarget) match(paths []Name) (missing string, err error) {
 			missing = string(p)
 		}
 	}
-	// A directory that goes takes what the commit put into it.
+	// With a directory, all that the commit put into it is removed.
 	goes := map[string]bool{}
 	for n, e := range t.past.Entries {
 		if goes[parentOf(string(e.Path))] && e.Path != "" && !e.Back {
@@ -635,7 +639,7 @@ func (t *revertTarget) match(paths []Name) (missing string, err error) {
 	return missing, nil
 }
 
-// apart returns an error if some data of a repository is taken back, and some is not.
+// apart returns ErrApart if only a part of the data of a git repository is to be reverted.
 func (t *revertTarget) apart() error {
 	taken := map[string]bool{}
 	for n, e := range t.past.Entries {
@@ -649,8 +653,8 @@ func (t *revertTarget) apart() error {
 	return nil
 }
 
-// addParents adds to the selection the directories that the commit removed and that hold a selected
-// path.
+// addParents marks in t.take the directories above marked paths that the commit removed and that do
+// not exist now.
 func (t *revertTarget) addParents(real *os.File) error {
 	needed := map[string]bool{}
 	for n, e := range slices.Backward(t.past.Entries) {
@@ -671,8 +675,8 @@ func (t *revertTarget) addParents(real *os.File) error {
 	return nil
 }
 
-// part returns the entries that are taken back, none if these are all that are left, and the number
-// of the others.
+// part returns the indexes of the entries to revert, and the number of entries that stay committed.
+// If none stay, back is nil.
 func (t *revertTarget) part() (back []int, rest int) {
 	for n, e := range t.past.Entries {
 		switch {

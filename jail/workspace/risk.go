@@ -13,8 +13,8 @@ import (
 	"github.com/jail-sandbox/jail/policy/secret"
 )
 
-// Risk says why a change needs attention: the host would run or obey its content, or it does not do
-// what it seems to do.
+// Risk says why a change needs attention: programs of the host may run or obey its content, or the
+// change is not what it seems to be.
 type Risk struct {
 	// One of hooks, editor, agent, shell, autostart, policy, link, fold, secret, executable,
 	// binary, package-manager, ci, set-id or split.
@@ -24,7 +24,7 @@ type Risk struct {
 	Hold bool `json:"hold,omitempty"`
 }
 
-// Classes of risk beside those of names; see policy.Class.
+// Classes of risk, in addition to the classes of names in package policy.
 const (
 	// A file that becomes executable, or a script that becomes a binary.
 	Executable policy.Class = "executable"
@@ -51,7 +51,7 @@ func RiskClasses() []policy.Class {
 		policy.Binary, policy.PackageManager, policy.CI, SetID, Split}
 }
 
-// has reports whether a change has a risk of that class; Plain is true for a change without any.
+// has reports whether a change has a risk of this class, or for Plain, whether it has none.
 func (c Change) has(class policy.Class) bool {
 	return class == Plain && len(c.Risks) == 0 ||
 		slices.ContainsFunc(c.Risks, func(r Risk) bool { return r.Class == class })
@@ -61,7 +61,7 @@ func (c *Change) risk(class policy.Class, hold bool, why string, args ...any) {
 	c.Risks = append(c.Risks, Risk{class, fmt.Sprintf(why, args...), hold})
 }
 
-// nameRisks adds the risks of the name alone, also of deletions.
+// nameRisks adds the risks of the change's name. Deletions have them, too.
 func (c *Change) nameRisks() {
 	if c.Path == "" {
 		return
@@ -73,7 +73,8 @@ func (c *Change) nameRisks() {
 	}
 }
 
-// nodeRisks adds the risks of the two sides. content are the findings in the new content.
+// nodeRisks adds the risks of the change's types, modes and content. content has the findings in
+// the new content.
 func (c *Change) nodeRisks(after sys.Stat, content findings) {
 	a, b := c.After, c.Before
 	if a.Mode&0o7000 != 0 && a.Type == File {
@@ -110,13 +111,13 @@ func (c *Change) nodeRisks(after sys.Stat, content findings) {
 	}
 }
 
-// foldKey returns the same key for all names that some file system takes for one: without regard to
-// case, to invisible characters, and to Unicode's compositions and widths.
+// foldKey returns a key that is equal for names that some file systems take for the same: it
+// ignores case, invisible characters, and Unicode composition and width.
 func foldKey(name string) string { return policy.FoldName(norm.NFKC.String(name)) }
 
 // findings are the risks in the content of a file.
 type findings struct {
-	// kind of unreadable code.
+	// kind of binary code, such as "a WebAssembly module"; "" for none.
 	kind string
 	// script: the old content was a script.
 	script    bool
@@ -143,12 +144,12 @@ func codeKind(head []byte) string {
 	return ""
 }
 
-// gitKeys are settings of git that name a command, in their sections.
+// gitKeys are git settings that name a command, without their sections.
 var gitKeys = []string{"fsmonitor", "sshcommand", "hookspath", "gitproxy", "textconv", "askpass",
 	"pager", "editor", "clean", "smudge", "process", "external"}
 
-// gitConfigLike reports whether a file reads like a git configuration with a command in it, as in a
-// renamed repository.
+// gitConfigLike reports whether the beginning of a file looks like a git configuration that runs a
+// command, as in a renamed repository.
 func gitConfigLike(head []byte) bool {
 	text := strings.ToLower(string(head))
 	if !strings.Contains(text, "[core") && !strings.Contains(text, "[filter") &&
@@ -164,28 +165,28 @@ func gitConfigLike(head []byte) bool {
 	return strings.Contains(text, "[includeif")
 }
 
-// look reads the beginning of a file.
+// look sets kind and gitConfig from the beginning of a file.
 func (f *findings) look(head []byte) {
 	f.kind = codeKind(head)
 	f.gitConfig = gitConfigLike(head[:min(len(head), sniffed)])
 }
 
-// longestToken bounds the bytes that a match needs.
+// longestToken bounds the length of a token in bytes.
 const longestToken = 160
 
-// scanner finds tokens in content that comes in pieces.
+// scanner finds tokens, such as API keys, in content that is written to it in pieces.
 type scanner struct {
 	tail []byte
-	// found tokens, by prefix and rest.
+	// found has the tokens found so far.
 	found map[string]bool
 }
 
 func newScanner() *scanner { return &scanner{found: map[string]bool{}} }
 
-// maxTokens bounds the remembered tokens of one file.
+// maxTokens bounds the tokens that are found in one file.
 const maxTokens = 100
 
-// Write never fails.
+// Write scans p. It never fails.
 func (s *scanner) Write(p []byte) (int, error) {
 	window := p
 	if len(s.tail) > 0 {
@@ -218,7 +219,7 @@ func (s *scanner) scan(b []byte) {
 	}
 }
 
-// tokenLength returns the length of the whole secret at the beginning of b, or 0.
+// tokenLength returns the length of the token of form t at the beginning of b, 0 if there is none.
 func tokenLength(t secret.Form, b []byte) int {
 	n := len(t.Prefix)
 	for n < len(b) && n < longestToken && (alnum(b[n]) || strings.IndexByte(t.More, b[n]) >= 0) {
@@ -234,7 +235,7 @@ func alnum(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// fresh returns the kinds of tokens in s that old does not have.
+// fresh returns the kinds of the tokens that s has and old does not. old may be nil.
 func (s *scanner) fresh(old *scanner) (out []string) {
 	// The forms of one kind follow each other.
 	for _, t := range secret.Forms {
@@ -247,7 +248,7 @@ func (s *scanner) fresh(old *scanner) (out []string) {
 	return out
 }
 
-// has reports whether s has the token, which may have been cut off between pieces.
+// has reports whether a token in s is a prefix of text, or text is one of it. s may be nil.
 func (s *scanner) has(text string) bool {
 	if s == nil {
 		return false

@@ -13,12 +13,12 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// CommitOptions say what to commit. The zero value commits everything that is neither protected nor
-// refused, with the rights of the caller who prepared the workspace.
+// CommitOptions choose the changes to commit. The zero value commits all that are neither protected
+// nor refused, with the rights of the caller who prepared the workspace.
 type CommitOptions struct {
-	// Live commits a workspace that is not frozen, of which this process made the layer. The
-	// processes of its jail must be stopped, and stay so until the commit returns. The layer is
-	// left as it is: the jail may go on, and sees its own files as before.
+	// Live commits a workspace that is not frozen and whose layer this process has made. The
+	// processes of its jail must be stopped until the commit returns. The layer is not changed: the
+	// jail may go on, and sees its own files as before.
 	Live bool
 	// Progress receives the number of completed steps; may be nil.
 	Progress func(done, total int)
@@ -26,47 +26,47 @@ type CommitOptions struct {
 	// above them are included. A path that no change has and that has a *, ? or [ is a pattern: *
 	// and ? do not match a slash, ** does.
 	Paths []Name
-	// Exact takes each of Paths alone, without what is beneath it, and none as a pattern.
+	// Exact takes only Paths themselves, without the paths beneath them, and none as a pattern.
 	Exact bool
-	// Hunks are files of which only some hunks are taken, by number from 0. With Hunks, nil Paths
-	// are none, and Digest must be given.
+	// Hunks maps files to the hunks to take, by number from 0. With Hunks, nil Paths mean no
+	// further paths, and Digest must be given.
 	Hunks map[Name][]int
-	// Classes narrow the choice to changes with a risk of one of these classes; Plain are those
-	// without any.
+	// Classes, if not nil, limit the choice to changes with a risk of one of these classes. Plain
+	// stands for changes without a risk.
 	Classes []policy.Class
-	// GitOnly takes a branch as git fetch would, and nothing else of the change set: the ref and
-	// the objects that the real repository lacks. Paths may then name one repository. Git reads it.
+	// GitOnly, if not nil, takes only a branch or tag, as git fetch would: the ref and the objects
+	// that the real repository lacks. Paths may then name one repository. Git reads it.
 	GitOnly *gitrepo.Want
 	Git     GitReader
-	// Branch is what the function Branch said of GitOnly; if the ref is another now, nothing is
-	// committed. nil accepts the present one.
+	// Branch is the reviewed result of the function Branch for GitOnly. If the ref differs from it
+	// now, nothing is committed. nil accepts any.
 	Branch *GitRef
-	// Auto takes what needs no person: changes that are neither protected nor risky nor in conflict.
-	// The others are held. Nothing to take is no error.
+	// Auto takes only changes that need no review: neither protected nor risky nor in conflict. The
+	// others are held. It is no error if there are none to take.
 	Auto bool
-	// Begin is called before the first change of a commit that has something to take, and may refuse
-	// it; may be nil.
+	// Begin is called before the first write of a commit that takes something. If it returns an
+	// error, the commit fails with that. It may be nil.
 	Begin func() error
-	// Theirs takes the shadow's side of conflicts. Merge takes both sides, of text that was changed
+	// Theirs takes the shadow's side of conflicts. Merge merges both sides of text that was changed
 	// in different places.
 	Theirs, Merge bool
 	// IncludeProtected allows protected paths that Paths names, themselves or a protected directory
 	// above them.
 	IncludeProtected bool
-	// Protect adds names to those of policy.Protected, with the reason. It gets a whole path and
-	// also answers for the directories above it.
+	// Protect reports whether a path, or a directory above it, is protected in addition to
+	// policy.Protected, and why. It may be nil.
 	Protect func(path string) (why string, ok bool)
 	// Digest is the digest of the reviewed change set; "" commits the present one.
 	Digest string
-	// Keep says what is kept of the replaced content.
+	// Keep says how much replaced content is kept, and how long.
 	Keep Retention
 	// As gives the rights for writing the real directory; nil is the caller who prepared the
 	// workspace.
 	As *Caller
 
-	// gitBusy holds the data of repositories, since git is at work in one.
+	// gitBusy holds back all data of repositories, since git is running in one.
 	gitBusy bool
-	// inner: the target is a shadow, whose own commit holds protected names back.
+	// inner: the target is a shadow, so protected names are not held back.
 	inner bool
 }
 
@@ -84,15 +84,15 @@ type Conflict struct {
 	Why  string `json:"why"`
 	// Real is the present state in the real directory.
 	Real *Node `json:"real,omitempty"`
-	// What the tool made of it, or the commit left.
+	// Shadow is the tool's state of the path, or for a revert the state that the commit left.
 	Shadow *Node `json:"shadow,omitempty"`
 }
 
-// ConflictError lists every conflict among the paths of a commit, which wrote nothing. It is an
-// ErrConflict.
+// ConflictError lists all conflicts among the paths of a commit, merge or revert, which wrote
+// nothing. It is an ErrConflict.
 type ConflictError struct {
 	Conflicts []Conflict
-	// Of is the workspace that has changed, "" for the real directory.
+	// Of is the id of the workspace that has changed, "" for the real directory.
 	Of string
 }
 
@@ -113,11 +113,11 @@ func (e *ConflictError) Error() string {
 	return strings.TrimSuffix(b.String(), ";")
 }
 
-// Is makes the error an ErrConflict.
+// Is reports whether target is ErrConflict.
 func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 
-// protectedError says that everything that a commit asked for was held back. It is an ErrProtected,
-// and an ErrNever if no commit takes any of that.
+// protectedError means that all changes that a commit asked for were held back. It is an
+// ErrProtected, and an ErrNever if none of them can ever be committed.
 type protectedError struct {
 	held  []Held
 	never bool
@@ -133,18 +133,18 @@ func (e *protectedError) Error() string {
 	return fmt.Sprintf("%v: %s: %s", err, first.Path, first.Why)
 }
 
-// Is makes the error an ErrProtected, and perhaps an ErrNever.
+// Is reports whether target is ErrProtected, or ErrNever if no change can be committed.
 func (e *protectedError) Is(target error) bool {
 	return target == ErrProtected || e.never && target == ErrNever
 }
 
-// selection marks the changes that a commit takes, in the order of Workspace.Changes.
+// selection marks which of changes were asked for (take), and of these which are held back (why).
 type selection struct {
 	changes []Change
 	take    []bool
-	// why has the reasons for those held back although asked for.
+	// why has the reasons for changes that are held back, "" for the others.
 	why []string
-	// apart: held because another change of the same repository is.
+	// apart: held back because another change of the same repository is.
 	apart []bool
 }
 
@@ -220,9 +220,9 @@ func (s *selection) matchPaths(o CommitOptions) error {
 	return missed
 }
 
-// takeNamed has take mark the paths that name means: the path itself and, unless exact, what is
-// beneath it, or, if there is neither, what name matches as a pattern. take reports whether it
-// marked one.
+// takeNamed calls take with a function that reports whether a path is name or, unless exact,
+// beneath it. If take returns false, takeNamed calls it again with name as a pattern. take marks
+// the matching paths and reports whether there was one, which takeNamed returns.
 func takeNamed(name Name, exact bool, take func(matches func(string) bool) bool) (bool, error) {
 	path := strings.TrimSuffix(string(name), "/")
 	if take(func(p string) bool { return p == path || !exact && within(path, p) }) {
@@ -235,7 +235,7 @@ func takeNamed(name Name, exact bool, take func(matches func(string) bool) bool)
 	return err == nil && take(matches), err
 }
 
-// addParents takes the new directories above taken changes.
+// addParents marks in take the new directories above marked changes.
 func addParents(changes []Change, take []bool) {
 	needed := map[string]bool{}
 	for i, c := range slices.Backward(changes) {
@@ -256,7 +256,7 @@ func leavesDir(c Change) bool {
 	return c.Before != nil && c.Before.Type == Dir && (c.Kind == Deleted || c.Kind == Retyped)
 }
 
-// needsPerson says why a commit without a person leaves a change, or "".
+// needsPerson returns why a commit with Auto leaves a change, or "".
 func needsPerson(c Change) string {
 	if c.Conflict != "" {
 		return "conflict: " + c.Conflict
@@ -267,7 +267,7 @@ func needsPerson(c Change) string {
 	return ""
 }
 
-// holdBack says why a change is not committed, or "".
+// holdBack returns why a change is not committed, or "". It does not look at conflicts.
 func holdBack(c Change, o CommitOptions) string {
 	if c.Refused != "" || o.inner {
 		return c.Refused
@@ -294,8 +294,9 @@ func holdBack(c Change, o CommitOptions) string {
 	return why
 }
 
-// protected returns why a change's path is protected, and the path or the directory above it that
-// has this reason: naming that path allows the change. For what git obeys it is the git directory.
+// protected reports whether a change's path is protected, and why. on is the topmost directory with
+// the same reason, or the git directory for files that git obeys. A commit of a path at or below on
+// with IncludeProtected allows the change.
 func protected(c Change, o CommitOptions) (why, on string, ok bool) {
 	path := string(c.Path)
 	if r := c.freshRepository(); r != nil && c.Kind != Deleted {
@@ -324,7 +325,7 @@ func protected(c Change, o CommitOptions) (why, on string, ok bool) {
 	return risk.Reason, on, ok
 }
 
-// holdBelowHeld holds the entries of a new directory that is held.
+// holdBelowHeld holds back the entries of a new directory that is not committed.
 func (s *selection) holdBelowHeld() {
 	held := map[string]bool{}
 	for i, c := range s.changes {
@@ -338,7 +339,7 @@ func (s *selection) holdBelowHeld() {
 	}
 }
 
-// holdNotEmpty holds the deletion of a directory in which something stays.
+// holdNotEmpty holds back the deletion of a directory in which an entry stays.
 func (s *selection) holdNotEmpty() {
 	stays := map[string]string{}
 	for i, c := range slices.Backward(s.changes) {
@@ -352,7 +353,7 @@ func (s *selection) holdNotEmpty() {
 			stays[parentOf(string(c.Path))] = string(c.Path)
 		}
 	}
-	// A directory that does not become something else.
+	// New entries of a path that stays as it is are held back, too.
 	s.holdBelowHeld()
 }
 
@@ -366,7 +367,7 @@ func (s *selection) conflicts() error {
 	return &e
 }
 
-// taken returns the changes to commit, and those that were asked for and held back.
+// taken returns the changes to commit, and those that were asked for but are held back.
 func (s *selection) taken() (taken []Change, held []Held) {
 	listed := map[Held]bool{}
 	for i, c := range s.changes {
@@ -384,11 +385,12 @@ func (s *selection) taken() (taken []Change, held []Held) {
 	return taken, held
 }
 
-// isPattern reports whether a path that no change has may be a pattern.
+// isPattern reports whether text has a *, ? or [.
 func isPattern(text string) bool { return strings.ContainsAny(text, "*?[") }
 
-// compilePattern returns a function that reports whether a path, or a directory above it, matches:
-// each segment by path.Match, with ** for any number of segments.
+// compilePattern returns a function that reports whether a path, or a directory above it, matches
+// the pattern text: each segment by path.Match, and ** any number of segments. The error is
+// ErrPattern for a malformed pattern.
 func compilePattern(text string) (func(string) bool, error) {
 	parts := strings.Split(text, "/")
 	for _, p := range parts {
@@ -401,8 +403,8 @@ func compilePattern(text string) (func(string) bool, error) {
 	}, nil
 }
 
-// matchParts reports whether parts match the first of names; failed remembers failed attempts, so
-// that many ** take no longer.
+// matchParts reports whether parts match the first names. failed has the failed attempts, by number
+// of remaining parts and names, so that several ** take no exponential time.
 func matchParts(parts, names []string, failed map[[2]int]bool) bool {
 	if len(parts) == 0 {
 		// The rest is beneath it.
@@ -425,13 +427,13 @@ func matchParts(parts, names []string, failed map[[2]int]bool) bool {
 	return ok
 }
 
-// leftOut are the parts of a layer that are no changes: damaged or discarded paths, with everything
-// beneath them. The path "" is only the mode of the workspace's own directory.
+// leftOut are the paths of a layer that are no changes: damaged or discarded ones, with everything
+// beneath them. The path "" stands only for the mode of the workspace's own directory.
 type leftOut struct {
 	damaged map[string]bool
-	// paths that were discarded.
+	// paths are the discarded paths.
 	paths map[string]bool
-	// above are the directories above discarded paths: an undeleted path keeps its directories.
+	// above are the directories above discarded paths. Their deletion is no change, either.
 	above map[string]bool
 }
 
@@ -444,7 +446,7 @@ func newLeftOut(m meta, damaged map[string]bool) leftOut {
 	return out
 }
 
-// keepAbove keeps the directories above a path.
+// keepAbove adds the directories above a path to above.
 func (out leftOut) keepAbove(path string) {
 	for up := parentOf(path); up != ""; up = parentOf(up) {
 		out.above[up] = true
@@ -454,7 +456,7 @@ func (out leftOut) keepAbove(path string) {
 // discarded reports whether a path, or a directory above it, was discarded.
 func (l leftOut) discarded(path string) bool { return covering(l.paths, path) != "" }
 
-// covering returns the first of path and the directories above it that is in the set, "" for none.
+// covering returns path, or the closest directory above it, that is in set, "" if none is.
 func covering(set map[string]bool, path string) string {
 	for path != "" && !set[path] {
 		path = parentOf(path)
@@ -468,8 +470,9 @@ func covering(set map[string]bool, path string) string {
 // if something below it is discarded. DiscardPaths passes both counts to record first and does
 // nothing if record returns an error.
 //
-// In a live workspace (see CommitOptions.Live), and in a resumable one, the layer stays as it is: what is discarded is no
-// change until the tool changes it again, and the tool sees it as before.
+// In a live workspace (see CommitOptions.Live), and in a resumable one, the layer is not changed:
+// the tool sees its own content as before, but a discarded path is no change until the tool changes
+// it again.
 func (w *Workspace) DiscardPaths(ctx context.Context, paths []Name, live bool,
 	record func(gone, left Summary) error) (gone, left Summary, err error) {
 	w.mu.Lock()
@@ -532,8 +535,8 @@ func (w *Workspace) discardPaths(ctx context.Context, paths []Name, live bool,
 	return gone, left, nil
 }
 
-// wholeRepository refuses to discard a part of a git repository that the rest needs: the rest would
-// name missing objects.
+// wholeRepository returns an error for a change in a git directory, except hooks, info and config:
+// without it, the rest of the repository might name missing objects.
 func wholeRepository(c Change) error {
 	parts := strings.Split(string(c.Path), "/")
 	i := slices.Index(parts, ".git")

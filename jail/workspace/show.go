@@ -14,29 +14,29 @@ import (
 	"github.com/jail-sandbox/jail/jail/gitrepo"
 )
 
-// ShowOptions say what Show returns beside the changes.
+// ShowOptions say what Show passes on in addition to the changes.
 type ShowOptions struct {
 	// Live is as in CommitOptions.
 	Live bool
-	// Patch receives the differences as text, as in PatchOptions.
+	// Patch receives the differences as text, in the form of Options; nil for none.
 	Patch   io.Writer
 	Options PatchOptions
-	// Git explains the repositories that have changes; nil leaves that out.
+	// Git reads the repositories that have changes; nil leaves out Shown.Git.
 	Git GitReader
-	// Hunks receives the hunks of each modified text file, after the change itself.
+	// Hunks, if not nil, is called with the hunks of each modified text file, after its change.
 	Hunks func(FileHunks) error
 }
 
 // Shown is the result of Show.
 type Shown struct {
 	Summary
-	// Names this very change set in a commit.
+	// Digest of the change set, for CommitOptions.
 	Digest string `json:"digest"`
-	// Deleted files whose content an added one has: hints, at most 1,000.
+	// Renames pairs deleted and added files with the same content, at most 1,000. They are hints.
 	Renames []Rename `json:"renames,omitempty"`
 	// Classes counts the changes with a risk of each class.
 	Classes map[string]int `json:"classes,omitempty"`
-	// Git is what changed in repositories.
+	// Git has a report about each repository that changed.
 	Git []gitrepo.Report `json:"git,omitempty"`
 	// Damaged are files and directories that did not reach the disk completely. They are no
 	// changes, and no commit takes them.
@@ -49,9 +49,9 @@ type Rename struct {
 	To   Name `json:"to"`
 }
 
-// Show is one pass over the changes: it passes each to emit, in the order of Changes, and the parts
-// that the options ask for to their receivers. Its memory does not grow with the number of changes,
-// except for the names of one directory at a time and at most 10,000 candidates for renames.
+// Show calls emit with each change, directories before their entries, and passes on what the
+// options ask for, in one pass. Its memory does not grow with the number of changes, except for the
+// names of one directory at a time and at most 10,000 candidates for renames.
 func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) error) (Shown,
 	error) {
 	d, r := newDigester(), &renames{}
@@ -81,7 +81,7 @@ func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) e
 		}
 		git.add(c)
 		c.Scripts = p.scriptsOf(c)
-		// A receiver can tell the text of git's own files from others by the change before it.
+		// The flush lets a receiver assign the text before this change to the earlier changes.
 		if p.out != nil && c.Git != "" {
 			if err := p.out.Flush(); err != nil {
 				return Shown{}, err
@@ -92,7 +92,7 @@ func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) e
 		}
 		if o.Patch != nil {
 			err := p.change(c)
-			// A caller of both wants to know which text belongs to which change.
+			// With this flush the receiver knows to which change the text belongs.
 			if err == nil && (o.Hunks != nil || c.Git != "") {
 				err = p.out.Flush()
 			}
@@ -129,7 +129,7 @@ func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) e
 const (
 	maxRenameCandidates = 10000
 	maxRenames          = 1000
-	// Bytes of deleted files that are read for it.
+	// maxRenameBytes bounds the bytes of deleted files that are read to find renames.
 	maxRenameBytes = 256 << 20
 )
 
@@ -159,7 +159,8 @@ func (r *renames) add(c Change) {
 	}
 }
 
-// find reads the deleted files with the size of an added one, with the caller's rights.
+// find returns the pairs of deleted and added files with the same content. It reads the deleted
+// files that have the size of an added one, with the caller's rights.
 func (r *renames) find(ctx context.Context, w *Workspace) (out []Rename, err error) {
 	k := &walker{ctx: ctx, as: w.meta.Caller, meta: &w.meta}
 	budget := int64(maxRenameBytes)
@@ -175,7 +176,7 @@ func (r *renames) find(ctx context.Context, w *Workspace) (out []Rename, err err
 		dir, name := split(string(c.Path))
 		at, err := k.openDirAt(w.source, dir)
 		if err != nil {
-			// It is only a hint.
+			// Renames are only hints, so an unreadable file is skipped.
 			continue
 		}
 		now, st, err := k.nodeIn(at, name)
@@ -191,14 +192,13 @@ func (r *renames) find(ctx context.Context, w *Workspace) (out []Rename, err err
 	return out, nil
 }
 
-// Script is a command that a package manager runs by itself or by name, and that a change adds,
-// changes or removes. The hunks have the same, among everything else in the file.
+// Script is a package manager's command, such as an npm script, that a change affects.
 type Script struct {
-	// Name is its place: scripts.postinstall, bin.tool.
+	// Name is the key of the command in the file: scripts.postinstall, bin.tool.
 	Name string `json:"name"`
-	// Missing: it is new.
+	// Before is the old command, nil for a new one.
 	Before *string `json:"before,omitempty"`
-	// Missing: it is gone.
+	// After is the new command, nil for a removed one.
 	After *string `json:"after,omitempty"`
 }
 
@@ -209,7 +209,7 @@ const (
 	maxScriptText = 4 << 10
 )
 
-// scriptFiles are the files with such commands, with their tables of commands. All are JSON.
+// scriptFiles maps the names of JSON files with commands to the keys under which they have them.
 var scriptFiles = map[string][]string{
 	// For npm, yarn, pnpm, bun: docs.npmjs.com/cli/using-npm/scripts.
 	"package.json":  {"scripts", "bin"},
@@ -217,8 +217,8 @@ var scriptFiles = map[string][]string{
 	"deno.json":     {"tasks"},
 }
 
-// scriptsOf compares the commands before and after a change. It returns nil if the file has none,
-// or is malformed.
+// scriptsOf returns the commands that a change adds, changes or removes. It returns nil if there
+// are none or the file cannot be read.
 func (p *patcher) scriptsOf(c Change) []Script {
 	tables := scriptFiles[path.Base(string(c.Path))]
 	if tables == nil || c.Refused != "" || c.hidden {
@@ -252,7 +252,7 @@ func compareScripts(was, is map[string]string) (out []Script) {
 	return out
 }
 
-// commands returns the commands of one side by table and name. Values other than strings are JSON.
+// commands returns the commands of one side by "table.name". A value that is no string is JSON.
 func commands(s *side, tables []string) map[string]string {
 	out := map[string]string{}
 	if s == nil {
@@ -299,16 +299,16 @@ func List(ctx context.Context, w *Workspace, live bool) (all []Change, err error
 	return all, nil
 }
 
-// A Difference is a path that two shadows of one directory do not have alike; nil is a path that a
-// shadow does not have.
+// A Difference is a path that differs between two shadows, A and B, of one directory. A side is nil
+// if that shadow does not have the path.
 type Difference struct {
 	Path Name  `json:"path"`
 	A    *Node `json:"a,omitempty"`
 	B    *Node `json:"b,omitempty"`
 }
 
-// Differences compares two shadows of one directory by their changes. A path that only one of them
-// has changed is in the other as in the directory.
+// Differences returns the paths that differ between two shadows of one directory, of which a and b
+// are the changes.
 func Differences(a, b []Change) (all []Difference) {
 	other := map[Name]Change{}
 	for _, c := range b {
@@ -333,21 +333,21 @@ func Differences(a, b []Change) (all []Difference) {
 	return all
 }
 
-// comparePaths orders paths as a walk lists them: what is in a directory comes right after the
+// comparePaths orders paths as a walk lists them: the entries of a directory come right after the
 // directory.
 func comparePaths(a, b Name) int {
 	key := func(n Name) string { return strings.ReplaceAll(string(n), "/", "\x00") }
 	return strings.Compare(key(a), key(b))
 }
 
-// Texts are the texts of files in one shadow.
+// Texts maps paths to the texts of files in one shadow.
 type Texts map[Name]string
 
 // maxTexts bounds the texts of one comparison, in bytes.
 const maxTexts = 16 << 20
 
-// TextsOf reads the texts of the files among nodes, as the shadow has them. It leaves out what is no
-// text, too long, or another content by now. live is as in CommitOptions.
+// TextsOf reads the texts of the files among nodes from the shadow. It leaves out files that are
+// too long, cannot be read, or have changed since nodes were made. live is as in CommitOptions.
 func TextsOf(ctx context.Context, w *Workspace, live bool, nodes map[Name]*Node) (Texts, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -389,7 +389,8 @@ func TextsOf(ctx context.Context, w *Workspace, live bool, nodes map[Name]*Node)
 	return all, nil
 }
 
-// WriteDifferences writes differences as a patch that makes b of a.
+// WriteDifferences writes the differences as a patch that turns A into B. a and b have the texts of
+// the files. terminal is as in PatchOptions.
 func WriteDifferences(out io.Writer, all []Difference, a, b Texts, terminal bool) error {
 	p := &patcher{out: bufio.NewWriter(out), terminal: terminal}
 	for _, d := range all {
@@ -416,14 +417,14 @@ func (t Texts) read(path Name, _ int64) (string, error) {
 	return text, nil
 }
 
-// A Row is one path beside what several shadows made of it.
+// A Row has the changes of one path in several shadows.
 type Row struct {
 	Path Name `json:"path"`
-	// Cells are the changes, nil where a shadow has none.
+	// Cells has one change per shadow, nil if the shadow did not change the path.
 	Cells []*Change `json:"cells"`
 }
 
-// Beside puts the changes of several shadows side by side, by path.
+// Beside returns one Row for each path that a shadow changed, sorted by path.
 func Beside(shadows [][]Change) []Row {
 	at := map[Name]int{}
 	rows := []Row{}

@@ -22,26 +22,27 @@ import (
 //	lock          held by a commit or discard
 //	upper.img     the upper layer's ext4 image; its lock is held while a mount of it lives
 //	journal.json  a commit in progress
-//	merged.json   of a branch: what was merged into its parent
-//	taken.json    what was committed while a jail used the layer; see sides
+//	merge-*.json  of a branch: the paths of a merge into its parent; see mergedPath
+//	taken.json    the paths that were committed while a jail used the layer; see takenPath
 //
-// It also has the reservations of the disk (see reserve), templates of empty images, layers made
-// ahead (see blank), and layers of several workspaces (see frozenLayer). Several processes may use one store at once.
+// It also has reservations of the disk (see reserve), templates of empty images, empty layers made
+// in advance (see blank), and layers of several workspaces (see frozenLayer). Several processes may
+// use one store at once.
 type Store struct {
 	dir *os.File
-	// blanks are the layers that this process made ahead.
+	// blanks are the empty layers that this process made in advance.
 	blanks blanks
 	// frozen are the frozen layers that this process has mounted.
 	frozen frozenSet
-	// fault is called before each action of a commit, for tests to end it there.
+	// fault is called before each action of a commit, if it is not nil: tests end the commit there.
 	fault func(at string) error
-	// noHandles finds directories by their paths alone, for tests, as without root's rights.
+	// noHandles makes byHandle find nothing, as without root's rights, for tests.
 	noHandles bool
 }
 
-// Open opens the store at dir, and makes a missing one. dir must be a directory, no link, that
-// belongs to this process's user and is closed to all others: a user who can write to it can change
-// what a commit writes.
+// Open opens the store at dir, and makes it if it does not exist. dir must be a directory, no
+// symbolic link, of this process's user, and with mode 0700: a user who could write to it could
+// change what a commit writes.
 func Open(dir string) (*Store, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("workspace store: %w", err)
@@ -94,7 +95,7 @@ func (s *Store) Get(id string) (*Workspace, error) {
 	return w, nil
 }
 
-// open opens the directory of the workspace id, whose record is not read.
+// open opens the directory of the workspace id, without reading its meta.json.
 func (s *Store) open(id string) (*Workspace, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -109,7 +110,7 @@ func (s *Store) open(id string) (*Workspace, error) {
 	return &Workspace{store: s, home: folder{dir}, meta: meta{ID: id}}, nil
 }
 
-// readJSON reads a file that this package wrote. The error is ErrRecord for one that is damaged.
+// readJSON reads a JSON file that this package wrote. The error is ErrRecord if it is damaged.
 func readJSON[T any](dir *os.File, name string) (*T, error) {
 	f, err := sys.OpenBeneath(dir, name, os.O_RDONLY, 0)
 	if err != nil {
@@ -130,7 +131,8 @@ func readJSON[T any](dir *os.File, name string) (*T, error) {
 // metaFormat is the latest format of a meta that this version reads.
 const metaFormat = 1
 
-// load reads the meta, and settles the state of a workspace whose process may have died.
+// load reads meta.json. If that says Prepared or Active, the lock of the image decides whether the
+// state is Active or, after the death of the process, Frozen.
 func (w *Workspace) load() error {
 	m, err := readJSON[meta](w.home.dir, "meta.json")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -155,7 +157,7 @@ func (w *Workspace) load() error {
 	case live:
 		w.meta.State = Active
 	default:
-		// In this process's view; the next one finds out for itself.
+		// This state is not saved: each process finds it out for itself.
 		w.meta.State = Frozen
 	}
 	return nil
@@ -175,8 +177,7 @@ func (home folder) live() (bool, error) {
 	return false, err
 }
 
-// List describes all workspaces, the eldest first. It also returns those that can be read beside an
-// error.
+// List describes all workspaces, the oldest first. With an error it returns those that can be read.
 func (s *Store) List() ([]Info, error) {
 	names, err := s.names()
 	if err != nil {
@@ -211,9 +212,9 @@ func namesIn(dir *os.File) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// hold takes the store's lock and returns its release. A maker of a workspace or a template shares
-// the lock until the new object has a lock of its own or its name; a sweeper has it exclusively. So
-// everything that a sweeper finds half made is abandoned.
+// hold takes the store's lock. A process that makes a workspace or a template shares it until the
+// new object has its own lock or final name. Sweep takes it exclusively, so that all unfinished
+// objects that it finds are abandoned.
 func (s *Store) hold(exclusive bool) (release func(), err error) {
 	dir, err := sys.OpenSubdir(s.dir, ".")
 	if err != nil {
@@ -226,10 +227,10 @@ func (s *Store) hold(exclusive bool) (release func(), err error) {
 	return func() { dir.Close() }, nil
 }
 
-// Sweep removes the rests of preparations and discards of processes that have ended. It leaves
-// those of live processes alone.
+// Sweep removes what interrupted Prepare, Discard and similar calls of dead processes have left,
+// and frozen layers that no workspace uses.
 func (s *Store) Sweep() error {
-	// Before the store's own lock: a maker of an image takes both, that of the reservations first.
+	// Before the store's lock: who makes an image takes the lock of the reservations first.
 	liveErr := s.sweepLive()
 	release, err := s.hold(true)
 	if err != nil {
@@ -253,8 +254,7 @@ func (s *Store) Sweep() error {
 	return errors.Join(err, (layerStore{s}).dropLayers())
 }
 
-// sweepDead is sweep, unless the process lives that makes or discards the workspace, or made the
-// blank.
+// sweepDead calls sweep, unless a live process makes or discards the workspace, or made the blank.
 func (s *Store) sweepDead(id string) error {
 	dir, err := sys.OpenSubdir(s.dir, id)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -272,12 +272,12 @@ func (s *Store) sweepDead(id string) error {
 	return s.sweep(id)
 }
 
-// save replaces the meta; durable says whether it must survive a power failure from here on.
+// save writes meta.json. durable: it must survive a power failure once save has returned.
 func (w *Workspace) save(durable bool) error {
 	return w.home.writeJSON("meta.json", w.meta, durable)
 }
 
-// writeJSON replaces a file of the workspace's directory in the store.
+// writeJSON atomically replaces a file in the folder by v as JSON. durable is as in save.
 func (home folder) writeJSON(name string, v any, durable bool) error {
 	content, err := json.Marshal(v)
 	if err != nil {
@@ -291,7 +291,8 @@ func (home folder) writeJSON(name string, v any, durable bool) error {
 	return atomicfile.WriteIn(root, name, content, 0o600, atomicfile.Durability(durable))
 }
 
-// lock takes the lock for a commit or discard; closing the file releases it.
+// lock takes the lock for a commit or discard. Closing the file releases it. The error is ErrBusy
+// if another has it, ErrNotFound if the workspace is gone.
 func (home folder) lock() (*os.File, error) {
 	f, err := lockFile(home.dir, "lock", func(f *os.File) error { return lockOr(ErrBusy, f, true) })
 	if errors.Is(err, fs.ErrNotExist) {
@@ -301,7 +302,7 @@ func (home folder) lock() (*os.File, error) {
 	return f, err
 }
 
-// lockFile opens a lock file, which it makes where there is none, and takes its lock by take.
+// lockFile opens or makes a lock file and calls take, which locks it.
 func lockFile(dir *os.File, name string, take func(*os.File) error) (*os.File, error) {
 	f, err := sys.OpenBeneath(dir, name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -314,10 +315,10 @@ func lockFile(dir *os.File, name string, take func(*os.File) error) (*os.File, e
 	return f, nil
 }
 
-// waitLock takes a lock as soon as nobody else has it.
+// waitLock takes an exclusive lock. It waits until nobody else has it.
 func waitLock(f *os.File) error { return sys.LockWait(f, true) }
 
-// lockOr is sys.Lock with the error busy where another description has a lock that excludes it.
+// lockOr is sys.Lock, but returns busy if another open file description has a conflicting lock.
 func lockOr(busy error, f *os.File, exclusive bool) error {
 	err := sys.Lock(f, exclusive)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -326,9 +327,9 @@ func lockOr(busy error, f *os.File, exclusive bool) error {
 	return err
 }
 
-// Discard removes the workspace with its layer, and closes it. It never fails because of the
-// content of the upper layer, which is one file. The process that prepared the workspace may
-// discard it at any time; a jail that still runs goes on with a layer without a name.
+// Discard removes the workspace with its layer, and closes it. The content of the upper layer,
+// which is one file, cannot make it fail. The process that prepared the workspace may discard it at
+// any time; a jail that still runs keeps the unlinked layer until it ends.
 func (w *Workspace) Discard() error {
 	if err := w.Drop(); err != nil {
 		return err
@@ -336,8 +337,8 @@ func (w *Workspace) Discard() error {
 	return w.Close()
 }
 
-// Drop is the first half of Discard: after it nobody finds the workspace or its layer any more.
-// Close frees its room, for which the kernel takes some 20 ms to release a file system.
+// Drop is the first half of Discard: it removes the workspace and its layer from the store. Close
+// then frees the disk space, which takes the kernel some 20 ms.
 func (w *Workspace) Drop() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -361,7 +362,7 @@ func (w *Workspace) drop(check func() error) error {
 	// Another object of the store may have forked it.
 	now, err := readJSON[meta](w.home.dir, "meta.json")
 	if err != nil {
-		// What it was does not matter to who discards a damaged one.
+		// A damaged workspace is discarded without its record.
 		now = &w.meta
 	}
 	if now.Forked {
@@ -369,11 +370,11 @@ func (w *Workspace) drop(check func() error) error {
 			return err
 		}
 	}
-	// The process that made it may hold this lock, and lives then, as this one does.
+	// If the process that made the workspace lives, it holds this lock, which is as good.
 	if err := sys.Lock(w.home.dir, true); err != nil && !errors.Is(err, syscall.EWOULDBLOCK) {
 		return w.wrap("discard", err)
 	}
-	// Without a meta it is no workspace any more, whatever happens next.
+	// meta.json goes first: without it, the rest is swept after a crash.
 	if err := removeAt(w.home.dir, "meta.json"); err != nil {
 		return err
 	}
@@ -390,9 +391,9 @@ func (w *Workspace) drop(check func() error) error {
 	return err
 }
 
-// GiveUp is Discard of a workspace whose commit was interrupted and that Recover could neither
-// finish nor undo. The real directory stays as it is, with a part of the commit in it. GiveUp first
-// passes to record what is left behind; an error of record ends it.
+// GiveUp discards a workspace with an interrupted commit that Recover could neither finish nor
+// undo. The real directory stays as it is, with a part of the commit. GiveUp first calls record
+// with a description of what is left behind, and discards nothing if that returns an error.
 func (w *Workspace) GiveUp(record func(left string) error) error {
 	w.mu.Lock()
 	err := w.drop(func() error {
@@ -426,7 +427,7 @@ func (s *Store) DiscardDamaged(id string) error {
 		return err
 	}
 	defer w.Close()
-	// The process that made it holds this lock while its jail lives.
+	// The process that made the workspace holds this lock while its jail lives.
 	if err := lockOr(ErrActive, w.home.dir, true); err != nil {
 		return w.wrap("discard", err)
 	}
@@ -439,8 +440,7 @@ func (s *Store) DiscardDamaged(id string) error {
 	}))
 }
 
-// sweep removes the directory of a workspace without a meta: each file by its name, without
-// following links.
+// sweep removes a directory of the store with the files in it. It follows no links.
 func (s *Store) sweep(id string) error {
 	dir, err := sys.OpenSubdir(s.dir, id)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -468,6 +468,5 @@ func removeAt(dir *os.File, name string) error {
 	return err
 }
 
-// folder is the directory of one workspace in the store, <store>/<id>: meta.json, upper.img, the
-// journal of a commit, and what is kept for reverts and merges.
+// folder is the directory of one workspace in the store, <store>/<id>; see Store.
 type folder struct{ dir *os.File }

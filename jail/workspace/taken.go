@@ -33,22 +33,22 @@ type sides struct {
 	Real   *Node `json:"real,omitempty"`
 }
 
-// takenPath is the form of one path in the file, sorted by paths. A path may have been committed
+// takenPath is one entry of taken.json, which is sorted by path. A path may have been committed
 // and, in a later state, discarded.
 type takenPath struct {
 	Path  Name   `json:"path"`
 	Sides *sides `json:"sides,omitempty"`
 	// Dropped has the tool's side of a path that was discarded while the workspace was live. The
-	// layer keeps it, and it is no change as long as it stays as it is. A side of nil is a path that
+	// path is no change as long as the layer has this side. Dropped.Shadow is nil for a path that
 	// the tool deleted.
 	Dropped *sides `json:"dropped,omitempty"`
 }
 
-// taken are the paths that were committed or discarded while the workspace was live. The zero value
-// has none.
+// taken has the paths that were committed (all) or discarded (dropped) while the workspace was
+// live. The zero value has none.
 type taken struct {
 	all, dropped map[Name]sides
-	// names are those of the shadow's entries, by their directory.
+	// names has the names of the committed paths that exist in the shadow, by directory.
 	names map[string][]string
 }
 
@@ -70,7 +70,7 @@ func (t *taken) add(p takenPath) {
 	t.all[p.Path] = *p.Sides
 }
 
-// takenPaths returns the content of the file; none if the workspace was never committed while live.
+// takenPaths reads taken.json, and returns nil if there is none.
 func (home folder) takenPaths() ([]takenPath, error) {
 	list, err := readJSON[[]takenPath](home.dir, takenName)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,8 +91,8 @@ func (home folder) readTaken() (t taken, err error) {
 	return t, err
 }
 
-// addTaken records more taken paths. What is committed is no longer discarded. It may run again
-// after a crash.
+// addTaken adds paths to taken.json. A path that is committed is no longer discarded. It may run
+// again after a crash.
 func (home folder) addTaken(more []takenPath) error {
 	if len(more) == 0 {
 		return nil
@@ -114,7 +114,7 @@ func (home folder) addTaken(more []takenPath) error {
 	return home.writeJSON(takenName, list, true)
 }
 
-// keepsTaken reports whether a commit of the workspace has to record what it takes.
+// keepsTaken reports whether a commit of the workspace has to add its paths to taken.json.
 func keepsTaken(w *Workspace, live bool) (bool, error) {
 	if live || w.meta.Resumable {
 		return true, nil
@@ -123,9 +123,9 @@ func keepsTaken(w *Workspace, live bool) (bool, error) {
 	return len(t.all) > 0, err
 }
 
-// takenBy returns what a commit of these changes makes of the taken paths. shadow has the sides of
-// the tool before chosen hunks and merges replaced them. A file of which only hunks are taken is
-// still a change, so its side of the shadow is what the commit writes.
+// takenBy returns the entries of taken.json for a commit of these changes. shadow has the tool's
+// sides before chosen hunks and merges replaced them. A file of which only hunks are taken must
+// stay a change, so its Shadow is what the commit writes.
 func takenBy(changes []Change, shadow map[Name]*Node, hunks map[Name][]int) []takenPath {
 	var all []takenPath
 	for _, c := range changes {
@@ -141,7 +141,7 @@ func takenBy(changes []Change, shadow map[Name]*Node, hunks map[Name][]int) []ta
 	return all
 }
 
-// same reports whether two sides of a path are equal in what a commit writes.
+// same reports whether two sides of a path are equal in all that a commit writes. Both may be nil.
 func (n *Node) same(other *Node) bool {
 	if n == nil || other == nil {
 		return n == other
@@ -151,7 +151,8 @@ func (n *Node) same(other *Node) bool {
 	return kindOf(&a, &b) == ""
 }
 
-// since says how a taken path is not as the commit left it, "" if it is.
+// since returns how now, the real side of a committed path, differs from what the commit left, ""
+// if it does not.
 func (s sides) since(now *Node) string {
 	switch {
 	case s.Real.same(now):
@@ -166,8 +167,8 @@ func (s sides) since(now *Node) string {
 	return fmt.Sprintf("the real %s was changed since the last commit", now.Type)
 }
 
-// conflictAt is conflict for a path that may have been taken. now is the real side, with the hash
-// of a file if that is known.
+// conflictAt is conflict, but compares a path that was committed before with what the commit left.
+// now is the real side, with the hash of a file if that is known.
 func (k *walker) conflictAt(path string, real *os.File, st sys.Stat, now *Node) (string, error) {
 	s, ok := k.taken.all[Name(path)]
 	if !ok {
@@ -182,30 +183,30 @@ func (k *walker) conflictAt(path string, real *os.File, st sys.Stat, now *Node) 
 	}
 	why := s.since(now)
 	if why == "" && s.Shadow != nil && !s.Shadow.same(s.Real) {
-		// The tool goes on from its own side, which lacks what somebody else had changed.
+		// The tool continues with its own side, which lacks the changes of others.
 		why = fmt.Sprintf("the real %s has both sides' changes since the last commit", now.Type)
 	}
 	return why, nil
 }
 
-// hashed describes a real file with its hash, which is "" if the caller cannot read the file.
+// hashed returns the Node of a real file with its hash, which is "" if the caller cannot read it.
 func (k *walker) hashed(real *os.File, path string, st sys.Stat) (*Node, error) {
 	_, name := split(path)
 	c := Change{Before: nodeOf(st), seen: st}
-	// What k found in the content of the shadow's side stays as it is.
+	// A second walker keeps the findings of k in the shadow's content.
 	other := &walker{ctx: k.ctx, as: k.as, meta: k.meta, holes: k.holes}
 	err := other.hashReal(&c, real, name)
 	return c.Before, err
 }
 
-// unchanged reports whether the tool's side of a path is as it was at the last commit. Below a
-// directory that is no longer there it is not: the tool's side is all that is left of that.
+// unchanged reports whether the tool's side of a path is as at the last commit of the path. It
+// returns false if real, the real parent directory, is nil: then only the tool's side is left.
 func (k *walker) unchanged(real *os.File, path string, after *Node) bool {
 	s, ok := k.taken.all[Name(path)]
 	return ok && real != nil && s.Shadow.same(after)
 }
 
-// discarded reports whether the tool's side of a path is as it was when it was discarded.
+// discarded reports whether the path was discarded and the tool's side is still the same.
 func (k *walker) discarded(path string, after *Node) bool {
 	d, ok := k.taken.dropped[Name(path)]
 	return ok && d.Shadow.same(after)

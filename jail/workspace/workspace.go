@@ -22,10 +22,10 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// State is the state of a workspace; see Workspace.
+// State is a state in the life of a workspace; see Workspace.
 type State string
 
-// The states of a workspace in its store. A discarded one is not found.
+// The states of a workspace in its store. A discarded workspace is gone from the store.
 const (
 	// The upper layer is empty.
 	Prepared State = "prepared"
@@ -42,7 +42,7 @@ const (
 	ChangedBack State = "reverted"
 )
 
-// recordOnly reports whether the upper layer is gone, so that nothing is left to review or commit.
+// recordOnly reports whether the upper layer is gone, so that there is nothing to review or commit.
 func (s State) recordOnly() bool { return s == Committed || s == ChangedBack }
 
 // Errors to compare with. Errors with data have types of their own: ConflictError, protectedError,
@@ -71,7 +71,7 @@ var (
 	ErrShape = errors.New("the shadow was made for other limits or other hidden names")
 )
 
-// Caller has the file rights with which a workspace is reviewed and committed.
+// Caller is the user with whose file rights a workspace is reviewed and committed.
 type Caller struct {
 	UID    uint32   `json:"uid"`
 	GID    uint32   `json:"gid"`
@@ -80,7 +80,7 @@ type Caller struct {
 
 func (c Caller) do(f func() error) error { return sys.AsUser(c.UID, c.GID, c.Groups, f) }
 
-// doAs returns what f returns, which runs with the rights of c.
+// doAs calls f with the file rights of c and returns its results.
 func doAs[T any](c Caller, f func() (T, error)) (out T, err error) {
 	err = c.do(func() error {
 		out, err = f()
@@ -89,7 +89,7 @@ func doAs[T any](c Caller, f func() (T, error)) (out T, err error) {
 	return out, err
 }
 
-// readable reports whether c could read the content of a file of that owner and mode.
+// readable reports whether the owner and mode in st let c read the content of the file.
 func (c Caller) readable(st sys.Stat) bool {
 	return c.UID == 0 || c.UID == st.UID || st.Mode&0o004 != 0 ||
 		st.Mode&0o040 != 0 && (c.GID == st.GID || slices.Contains(c.Groups, st.GID))
@@ -136,21 +136,21 @@ type Workspace struct {
 	mu    sync.Mutex
 	meta  meta
 	layer layer
-	// made are the limits that the layer was made for by Prepare.
+	// made are the limits for which Prepare made the layer.
 	made struct{ bytes, inodes int64 }
-	// dropping are the paths that are just being discarded; see DiscardPaths.
+	// dropping are the paths that a DiscardPaths in progress discards.
 	dropping []takenPath
-	// basis is what the last review noted for merges.
+	// basis has the changes of the last review whose base content a merge may need.
 	basis    basis
 	bases    bases
 	reviewed []Change
 	// source is the real directory, open with O_PATH.
 	source *os.File
-	// warnings of Prepare.
+	// warnings are the result of Warnings.
 	warnings []string
 }
 
-// Warnings returns what a user of the workspace should know that Prepare could not do.
+// Warnings returns messages for the user about what Prepare could not do.
 func (w *Workspace) Warnings() []string { return w.warnings }
 
 // meta is the store's record of a workspace, as JSON.
@@ -178,46 +178,47 @@ type meta struct {
 	Since sys.Time `json:"since"`
 	Boot  string   `json:"boot"`
 	Hide  []string `json:"hide,omitempty"`
-	// Indexes are the indexes of git of which the hiding layer has a copy, with the directories
-	// whose files they name.
+	// Indexes maps each git index of which the hiding layer has an edited copy to the directory
+	// whose files it names.
 	Indexes map[Name]Name `json:"indexes,omitempty"`
-	// From is the state before a commit or revert in progress; "" is frozen.
+	// From is the state before the commit or revert in progress; "" means frozen.
 	From     State  `json:"from,omitempty"`
 	Prepared string `json:"prepared"`
-	// Dropped paths were discarded, each with everything beneath it.
+	// Dropped are the discarded paths, each with everything beneath it.
 	Dropped []Name `json:"dropped,omitempty"`
-	// Damaged names of the layer, if the disk could take the note.
+	// Damaged are the damaged paths of the layer, unless a full disk did not take the record.
 	Damaged []Name `json:"damaged,omitempty"`
 	// Stuck says why an interrupted commit can be neither finished nor undone now.
 	Stuck string `json:"stuck,omitempty"`
-	// Touched are the ctimes that our own commits left on existing inodes, by inode number.
+	// Touched maps inode numbers to the ctimes that our own commits left on existing inodes.
 	Touched map[uint64]sys.Time `json:"touched,omitempty"`
 	Commits []CommitRecord      `json:"commits,omitempty"`
 	// Untold is set from the end of a commit or revert until Told.
 	Untold *untold `json:"untold,omitempty"`
-	// Resumable says that Resume may open the frozen layer for writing again, so that a commit of a
-	// part of it is recorded as one of a live workspace is.
+	// Resumable: Resume may open the frozen layer for writing again. So a commit of a part of it
+	// is recorded in taken.json, like a commit of a live workspace.
 	Resumable bool `json:"resumable,omitempty"`
 	// Layers are the frozen layers below upper.img, the newest first; see frozenLayer.
 	Layers []string `json:"layers,omitempty"`
-	// Bare: upper.img, if there is one, is no layer of the workspace. Resume makes an empty one.
+	// Bare: the workspace has frozen layers only, and upper.img is not used. Resume makes an empty
+	// layer above them.
 	Bare bool `json:"bare,omitempty"`
-	// Fork is set for a branch.
+	// Fork says where a branch comes from; nil for a workspace that is no branch.
 	Fork *fork `json:"fork,omitempty"`
-	// Merged are the ids of the merges of branches that are in Layers.
+	// Merged are the ids of the merges into this workspace whose result is in Layers.
 	Merged []string `json:"merged,omitempty"`
 	// Forked: the workspace has or had branches.
 	Forked bool `json:"forked,omitempty"`
-	// Merges are those of a branch into the workspace that it was forked from.
+	// Merges are the merges of this branch into its parent.
 	Merges []MergeRecord `json:"merges,omitempty"`
 }
 
-// untold is a commit or revert that is over, and of which the audit log may have no end.
+// untold is a completed commit or revert whose end may not be in the audit log yet.
 type untold struct {
 	Commit string `json:"commit"`
 	Digest string `json:"digest"`
 	Revert bool   `json:"revert,omitempty"`
-	// Paths are those of a revert of a part.
+	// Paths are the reverted paths, if only a part of the commit is reverted.
 	Paths []Name `json:"paths,omitempty"`
 }
 
@@ -232,13 +233,13 @@ type Info struct {
 	Inodes   int64          `json:"inodes"` // limit
 	Prepared time.Time      `json:"prepared"`
 	Commits  []CommitRecord `json:"commits,omitempty"`
-	// Of a shadow that is committing: what hinders that its commit, which was cut off, is
-	// finished or undone; a directory that cannot be found, say.
+	// Stuck says why an interrupted commit can be neither finished nor undone now, for example
+	// because a directory cannot be found.
 	Stuck string `json:"stuck,omitempty"`
 	// Resumable is as in Spec.
 	Resumable bool `json:"-"`
-	// Parent is the workspace that a branch was forked from, Depth how many forks it is away from a
-	// workspace that is no branch.
+	// Parent is the workspace that a branch was forked from. Depth is 1 for a fork of a workspace
+	// that is no branch, 2 for a fork of that, and so on.
 	Parent string `json:"parent,omitempty"`
 	Depth  int    `json:"depth,omitempty"`
 	// Merges of a branch, the oldest first.
@@ -252,17 +253,17 @@ type CommitRecord struct {
 	ID     string    `json:"id"`
 	Time   time.Time `json:"time"`
 	Caller Caller    `json:"caller"`
-	// Digest of the change set of which it took all or a part.
+	// Digest of the change set of which the commit took all or a part.
 	Digest string `json:"digest"`
 	// Paths counts the changed paths.
 	Paths int `json:"paths"`
-	// How long what it replaced is kept.
+	// Until is the time until which the replaced content is kept.
 	Until time.Time `json:"until,omitzero"`
-	// How much that is.
+	// Bytes of replaced content that are kept.
 	Bytes int64 `json:"bytes,omitempty"`
-	// Why it is not.
+	// NotKept says why the replaced content is not kept.
 	NotKept string `json:"not_kept,omitempty"`
-	// Back counts the paths that were taken back while the others stay committed.
+	// Back counts the reverted paths of the commit while the others stay committed.
 	Back int `json:"back,omitempty"`
 	// Reverted is the time of the revert.
 	Reverted time.Time `json:"reverted,omitzero"`
@@ -287,14 +288,14 @@ func (m meta) info() Info {
 	return info
 }
 
-// Close releases the workspace. Jails keep what they still use until they end.
+// Close closes the workspace's files. Jails that still use the layer keep it until they end.
 func (w *Workspace) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return errors.Join(w.layer.close(), closeFiles(&w.source, &w.home.dir))
 }
 
-// locking returns what f returns, which runs with the mutex of w. doing is for the text of an error.
+// locking calls f with w's mutex held and returns its results. doing names the action in an error.
 func locking[T any](w *Workspace, doing string, f func() (T, error)) (T, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

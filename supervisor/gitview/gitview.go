@@ -1,4 +1,5 @@
-// Package gitview starts the readers of repositories that tools wrote, each with an id of its own.
+// Package gitview reads git repositories that tools wrote. Each read runs in a confined process
+// with a user id of its own.
 package gitview
 
 import (
@@ -11,17 +12,18 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/idrange"
 )
 
-// A Host starts the readers of a daemon. Its methods may be called from several goroutines.
+// A Host starts reader processes. Its methods may be called from several goroutines.
 type Host struct {
 	Launcher launch.Launcher
-	// Exe is the program that becomes a reader.
+	// Exe is the executable of a reader.
 	Exe string
 
-	// filter is the system call filter of readers.
+	// filter is the seccomp filter of readers.
 	filter launch.FilterOnce
 }
 
-// with returns what f returns, which starts a reader. The reader's id is given back after that.
+// with calls f with the Spec of a reader that has a user id of its own, and returns f's results.
+// The user id is released when f returns.
 func with[T any](ctx context.Context, h *Host, f func(gitreader.Spec) (T, error)) (out T, err error) {
 	filter, err := h.filter.Get(ctx, h.Launcher, confine.ReaderFilter())
 	if err != nil {
@@ -35,14 +37,14 @@ func with[T any](ctx context.Context, h *Host, f func(gitreader.Spec) (T, error)
 	return f(gitreader.Spec{Exe: h.Exe, UID: ids.Base, Filter: filter})
 }
 
-// Explain returns what changed in a repository.
+// Explain returns a report of the changes in a repository.
 func (h *Host) Explain(ctx context.Context, files gitrepo.Files) (gitrepo.Report, error) {
 	return with(ctx, h, func(s gitreader.Spec) (gitrepo.Report, error) {
 		return s.Explain(ctx, files)
 	})
 }
 
-// Take finds what a branch of a shadow needs.
+// Take finds the git objects and refs that a commit of the branch or tag want needs.
 func (h *Host) Take(ctx context.Context, files gitrepo.Files, want gitrepo.Want) (gitrepo.Taken,
 	error) {
 	return with(ctx, h, func(s gitreader.Spec) (gitrepo.Taken, error) {

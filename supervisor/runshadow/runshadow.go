@@ -1,5 +1,5 @@
-// Package runshadow is the shadow workspace of one run: it is made before the tool starts, and
-// after the tool's end it is reviewed, and kept, discarded or committed.
+// Package runshadow manages the shadow workspace of one run: it makes the shadow before the tool
+// starts, and reviews it after the tool's end, to keep, discard or commit it.
 package runshadow
 
 import (
@@ -19,45 +19,45 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// Options say what a Shadow needs of the run.
+// Options are what a Shadow needs from the run.
 type Options struct {
 	Store   *shadows.Store
 	Layers  hostlayers.Host
 	Job     *prepare.Job
 	Records *runlog.Log
-	// Failed logs the error of a task that changes nothing of how the run ended, if there is one.
+	// Failed logs err, unless it is nil, for a task whose failure does not change the run's result.
 	Failed func(task, id string, err error)
-	// CleanUp calls a function that no caller waits for.
+	// CleanUp runs a function without waiting for it.
 	CleanUp func(func())
-	// Ahead says that an empty shadow is made for the next run, to save time.
+	// Ahead: Review also prepares an empty shadow for the next run, to save time.
 	Ahead bool
 }
 
-// A Shadow is that of one run. A nil one is of a run that has none.
+// A Shadow is the shadow of one run. A nil *Shadow is valid for a run without one.
 type Shadow struct {
 	o    Options
 	work *workspace.Workspace
 	end  End
-	// resumed says that the shadow was there before, of a session that slept or was committed.
+	// resumed: the shadow existed before, of a session that was asleep or committed.
 	resumed bool
-	// earlier are the terms of a resumed one of before, nil if it had none.
+	// earlier are the terms that a resumed shadow had before, nil if it had none.
 	earlier *shadows.Terms
-	// ended says that the session of the shadow does not wake again.
+	// ended: the session of the shadow cannot be resumed any more.
 	ended bool
-	// reviewed says that the shadow has its fate, or failed to get it.
+	// reviewed: Review was called.
 	reviewed bool
 }
 
-// An End is what became of a shadow.
+// An End says what Review did with a shadow.
 type End struct {
-	// Workspace is kept, discarded or committed.
+	// Workspace is "kept", "discarded" or "committed".
 	Workspace string
 	Changes   shadows.Changes
-	// Bytes are those that the changes take.
+	// Bytes is the size of the added and modified files.
 	Bytes int64
 }
 
-// Workspace returns the shadow itself, or nil.
+// Workspace returns the workspace of the shadow, or nil if s is nil.
 func (s *Shadow) Workspace() *workspace.Workspace {
 	if s == nil {
 		return nil
@@ -67,8 +67,8 @@ func (s *Shadow) Workspace() *workspace.Workspace {
 
 func (s *Shadow) log(task string, err error) { s.o.Failed(task, string(s.o.Job.ID), err) }
 
-// Prepare makes the shadow of a run, or returns nil where the run has none of its own. Also with an
-// error there may be a shadow, which is to be abandoned.
+// Prepare makes or resumes the shadow of a run. It returns nil if the run has none of its own. If
+// it returns a shadow and an error, the caller calls Abandon.
 func Prepare(o Options) (*Shadow, error) {
 	j := o.Job
 	if j.Source == nil || !j.Plan.Workspace.Shadow || j.In != nil {
@@ -116,7 +116,7 @@ func Prepare(o Options) (*Shadow, error) {
 		return nil, o.Layers.Failed("shadow workspaces", err)
 	}
 	s := &Shadow{o: o, work: w, resumed: resumes, earlier: earlier}
-	// Now, and not only when it is kept: if this daemon is killed, the next one finds a shadow that
+	// Saved now, and not only by keep: if this daemon is killed, the next one finds a shadow that
 	// can be reviewed.
 	if err := o.Store.SaveTerms(string(j.ID), s.terms(true)); err != nil {
 		return s, problem.New(problem.Failed, "%w", err)
@@ -124,7 +124,7 @@ func Prepare(o Options) (*Shadow, error) {
 	return s, nil
 }
 
-// earlierTerms returns the terms of a shadow that is kept, nil if it has none.
+// earlierTerms returns the terms of a stored shadow, nil if it has none.
 func earlierTerms(store *shadows.Store, id string) (*shadows.Terms, error) {
 	t, err := store.LoadTerms(id)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -136,7 +136,7 @@ func earlierTerms(store *shadows.Store, id string) (*shadows.Terms, error) {
 	return &t, nil
 }
 
-// InUse returns an error if the caller named the run as one whose shadow is still kept.
+// InUse returns an error if the caller chose the id of an earlier run whose shadow is still kept.
 func InUse(store *shadows.Store, j *prepare.Job) error {
 	id := string(j.ID)
 	if j.Req.ID == "" || j.In != nil || j.Holds.Wakes || reopens(store, j) {
@@ -144,7 +144,7 @@ func InUse(store *shadows.Store, j *prepare.Job) error {
 	}
 	w, err := store.Kept.Get(id)
 	if err != nil {
-		// There is none, or preparing it reports what is wrong.
+		// There is no such shadow, or Prepare reports what is wrong.
 		return nil
 	}
 	defer w.Close()
@@ -153,8 +153,7 @@ func InUse(store *shadows.Store, j *prepare.Job) error {
 			" throws it away")
 }
 
-// reopens reports whether a job opens a session again that had ended and of whose shadow nothing is
-// left to review.
+// reopens reports whether a job reopens an ended session whose shadow has nothing left to review.
 func reopens(store *shadows.Store, j *prepare.Job) bool {
 	if j.Holds.For == 0 || j.Source == nil {
 		return false
@@ -168,16 +167,16 @@ func reopens(store *shadows.Store, j *prepare.Job) bool {
 	return state == workspace.Committed || state == workspace.ChangedBack
 }
 
-// Ends says that the session of the shadow does not wake again.
+// Ends marks the session of the shadow as ended, so that it cannot be resumed any more.
 func (s *Shadow) Ends() {
 	if s != nil {
 		s.ended = true
-		// Nobody wakes a session without a record of it, either.
+		// If this fails, it is logged only: a session without a record is not resumed, either.
 		s.log("end the session", s.work.SetResumable(false))
 	}
 }
 
-// terms are those of the run's shadow.
+// terms returns the terms of the run's shadow, from the run's policy.
 func (s *Shadow) terms(unfinished bool) shadows.Terms {
 	j := s.o.Job
 	p := j.Policy.Policy()
@@ -191,27 +190,27 @@ func (s *Shadow) terms(unfinished bool) shadows.Terms {
 		Commit: w.Commit, Unfinished: unfinished, Revert: l.Revert, RevertTime: l.RevertTime}
 }
 
-// Abandon throws the shadow of a run away that jail failed, unless the tool ran and wrote
-// something, or the shadow was reviewed.
+// Abandon closes the shadow of a run that failed because of jail. It discards the shadow, unless
+// the shadow was resumed or the tool ran and wrote something. It does nothing after Review.
 func (s *Shadow) Abandon(ran bool) {
 	if s == nil || s.reviewed {
 		return
 	}
 	if s.resumed {
 		if !ran {
-			// The policy of now has not governed what is in the shadow.
+			// No tool ran under the new policy, so the earlier terms hold for the shadow.
 			s.log("restore the terms of the shadow", s.restoreTerms())
 		}
 		s.log("freeze the shadow", s.work.Freeze())
 		s.log("keep the shadow", s.work.Keep())
 	} else if !ran || !s.wrote() {
-		// What cannot be discarded is listed by `jail workspaces`.
+		// If this fails, `jail workspaces` lists the shadow.
 		s.log("discard the shadow", s.discard())
 	}
 	s.log("close the shadow", s.work.Close())
 }
 
-// restoreTerms gives a resumed shadow its terms of before.
+// restoreTerms restores the terms that a resumed shadow had before.
 func (s *Shadow) restoreTerms() error {
 	id := string(s.o.Job.ID)
 	if s.earlier == nil {
@@ -220,8 +219,8 @@ func (s *Shadow) restoreTerms() error {
 	return s.o.Store.SaveTerms(id, *s.earlier)
 }
 
-// wrote reports whether there is something in the shadow of a run whose jail is gone, or may be.
-// Then it outlives the run.
+// wrote freezes the shadow and reports whether it may have changes or commits. If so, wrote also
+// makes the shadow outlive the run.
 func (s *Shadow) wrote() bool {
 	if s.work.Freeze() == nil {
 		if sum, _, err := s.work.Review(context.Background()); err == nil && sum.Total() == 0 &&
@@ -229,16 +228,15 @@ func (s *Shadow) wrote() bool {
 			return false
 		}
 	}
-	// The terms, which say that the run was cut off, are there already.
+	// Prepare has saved the terms, which mark the run as unfinished.
 	s.log("keep the shadow", s.work.Keep())
 	return true
 }
 
-// committed reports whether a commit was made while the run lived, which somebody may want to
-// revert.
+// committed reports whether the shadow has commits, which a user may want to revert.
 func (s *Shadow) committed() bool { return len(s.work.Info().Commits) > 0 }
 
-// discard throws the shadow away, and its terms after it.
+// discard removes the shadow, then its terms.
 func (s *Shadow) discard() error {
 	if err := s.work.Drop(); err != nil {
 		return err
@@ -246,12 +244,13 @@ func (s *Shadow) discard() error {
 	return s.o.Store.DropTerms(string(s.o.Job.ID))
 }
 
-// Review counts what the run changed and does with the shadow what fate says. succeeded is whether
-// the tool ended with 0. With a fault of the disk Review saves what there is. unmount ends what
-// still mounts the shadow. Review is called once, and its End holds also where there is an error.
+// Review counts the run's changes and keeps, discards or commits the shadow as fate says.
+// succeeded: the tool's exit status was 0. fault is a disk error during the run, after which Review
+// keeps what the disk has. unmount ends the remaining mounts of the shadow. Review is called once.
+// Its End is valid also with an error.
 func (s *Shadow) Review(fate message.Fate, succeeded bool, fault error,
 	unmount func()) (End, error) {
-	// From here on the shadow has its fate, whatever else fails.
+	// Abandon does nothing from here on, even if Review fails.
 	s.reviewed = true
 	defer s.o.CleanUp(func() {
 		s.log("close the shadow", s.work.Close())
@@ -272,13 +271,13 @@ func (s *Shadow) review(fate message.Fate, succeeded bool, fault error, unmount 
 		return s.salvage(work.Freeze(), fault)
 	}
 	if branches, err := workspace.BranchesOf(s.o.Store.Kept).Of(work); err != nil || len(branches) > 0 {
-		// They need what it holds.
+		// Branches need the layers of the shadow.
 		fate = message.FateKeep
 	}
 	sum, digest, err := work.Peek(context.Background())
 	if err == nil && sum.Total() == 0 && fate != message.FateKeep && !s.committed() {
 		s.end.Workspace = "discarded"
-		// Nothing is in it, and `jail workspaces` shows what stayed.
+		// The shadow is empty. If this fails, `jail workspaces` lists it.
 		s.log("discard the shadow", s.discard())
 		return nil
 	}
@@ -302,7 +301,7 @@ func (s *Shadow) review(fate message.Fate, succeeded bool, fault error, unmount 
 	return s.settle(sum, digest, fate, succeeded)
 }
 
-// settle puts on record what changed, and keeps, discards or commits it.
+// settle records the changes, then keeps, discards or commits them.
 func (s *Shadow) settle(sum workspace.Summary, digest string, fate message.Fate,
 	succeeded bool) error {
 	s.end.Changes, s.end.Bytes = shadows.ChangesOf(sum), sum.Bytes
@@ -314,7 +313,7 @@ func (s *Shadow) settle(sum workspace.Summary, digest string, fate message.Fate,
 	switch {
 	case sum.Total() == 0 && s.committed() &&
 		(fate == message.FateDefault || fate == message.FateAuto):
-		// Its terms say what a revert needs.
+		// A revert needs the shadow and its terms.
 		if err := errors.Join(s.keep(), s.work.Conclude()); err != nil {
 			return problem.New(problem.Failed, "%w", err)
 		}
@@ -331,7 +330,7 @@ func (s *Shadow) settle(sum workspace.Summary, digest string, fate message.Fate,
 		}
 		return nil
 	case s.sleeps() && s.terms(false).Ask:
-		// It asks once, when it ends for good.
+		// A session asks for an approval once, when it ends for good.
 		return s.keep()
 	case fate == message.FateCommit && succeeded:
 		return s.commit(digest, false)
@@ -341,16 +340,16 @@ func (s *Shadow) settle(sum workspace.Summary, digest string, fate message.Fate,
 	return s.keep()
 }
 
-// recordChanges puts what a review found on record.
+// recordChanges records the changes that the last review found.
 func (s *Shadow) recordChanges(digest string) error {
 	return s.o.Records.Record(audit.WorkspaceChanged{Workspace: s.o.Job.Source.Name(), Digest: digest,
 		Changes: audit.Changes(s.end.Changes), Files: shadows.Digests(s.work.Reviewed())})
 }
 
-// sleeps reports whether the shadow is of a session that can be woken again.
+// sleeps reports whether the shadow belongs to a session that can be resumed.
 func (s *Shadow) sleeps() bool { return s.o.Job.Holds.For > 0 && !s.ended }
 
-// keep makes the shadow outlive the run, with the terms of its commit.
+// keep makes the shadow outlive the run and saves its terms.
 func (s *Shadow) keep() error {
 	if err := errors.Join(s.o.Store.SaveTerms(string(s.o.Job.ID), s.terms(false)),
 		s.work.Keep()); err != nil {
@@ -362,9 +361,8 @@ func (s *Shadow) keep() error {
 	return nil
 }
 
-// commit is --commit, where the caller said yes beforehand to everything but protected names. If
-// plain is set, it takes what needs no person, as after an invocation. What is left of the shadow is
-// kept.
+// commit commits the reviewed changes, except protected names, since the caller agreed to that with
+// --commit. If plain is set, it commits only changes that need no review. The rest is kept.
 func (s *Shadow) commit(digest string, plain bool) error {
 	if err := s.keep(); err != nil {
 		return err
@@ -374,7 +372,7 @@ func (s *Shadow) commit(digest string, plain bool) error {
 	pending, ok := errors.AsType[*problem.Error](err)
 	switch {
 	case err != nil && plain && !(ok && pending.Code == problem.ApprovalPending):
-		// The session was right all the same, and its shadow is kept.
+		// The session itself succeeded, and its shadow is kept.
 		s.log("commit what needs no person", err)
 	case err != nil:
 		return err
@@ -385,12 +383,12 @@ func (s *Shadow) commit(digest string, plain bool) error {
 	return nil
 }
 
-// salvage keeps what the disk has of a shadow that it did not take whole, and returns the failure
-// that says so. frozen is the end of its freeze, fault what the disk did before.
+// salvage keeps the part of a shadow that reached the disk, and returns the error for the loss.
+// frozen is the error of Freeze, fault the disk error of before, which is used if frozen is nil.
 func (s *Shadow) salvage(frozen, fault error) error {
 	id := string(s.o.Job.ID)
 	s.end.Workspace = "kept"
-	// The kernel reports a loss once, and has done so before.
+	// The kernel reports a loss only once, so Freeze may succeed after the fault.
 	if frozen == nil {
 		frozen = fault
 	}
@@ -403,7 +401,7 @@ func (s *Shadow) salvage(frozen, fault error) error {
 	}
 	s.end.Changes, s.end.Bytes = shadows.ChangesOf(sum), sum.Bytes
 	err = s.recordChanges(digest)
-	// A disk that is full may not take what a shadow needs to outlive a power loss.
+	// A full disk may refuse the writes with which Keep makes the shadow durable.
 	s.log("keep the shadow", s.work.Keep())
 	return errors.Join(lost, err)
 }

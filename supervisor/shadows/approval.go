@@ -19,35 +19,36 @@ type HeldCommit struct {
 	// UID owns the shadow of Run. Policy is the digest of the run's policy.
 	UID         uint32
 	Run, Policy string
-	// Directory is the escaped path of the real one.
+	// Directory is the escaped path of the real directory.
 	Directory string
-	// Prepared is when the shadow was prepared or resumed last: another shadow may get its id.
+	// Prepared is when the shadow was prepared or last resumed. It distinguishes the shadow from a
+	// later one with the same id.
 	Prepared time.Time
-	// Session says that the shadow is of a session that has not ended for good.
+	// Session: the shadow belongs to a session that has not ended for good.
 	Session bool
-	// Changes are all those of the shadow, and Protected the first of the protected names among
-	// them.
+	// Changes counts all changes of the shadow. Protected has the first protected names among them,
+	// maxProtected at most.
 	Changes   Changes
 	Protected []string
 	// Request names the change set by its digest.
 	Request CommitRequest
-	// Branch is the ref that a request with GitOnly changes.
+	// Branch is the git ref that a request with GitOnly changes, and nil for other requests.
 	Branch *workspace.GitRef
-	// Words are those of the proposer.
+	// Words are the proposer's comment.
 	Words string
-	// Reversible says that what the commit replaces is kept for a revert.
+	// Reversible: the replaced content is kept for a revert.
 	Reversible bool
 }
 
 // maxProtected bounds HeldCommit.Protected.
 const maxProtected = 20
 
-// ErrOther is the error for an approval of a shadow whose id has another shadow now, or the same
-// one under another policy.
+// ErrOther means that the shadow with this id is not the one for which the commit was approved, or
+// that its policy has changed.
 var ErrOther = errors.New("the shadow is not the one that was proposed")
 
-// IsShadow returns an error that is ErrOther unless info is of the shadow that was proposed. A
-// session that slept since then has another shadow in this sense.
+// IsShadow returns an error that wraps ErrOther unless info describes the shadow of h. A session
+// that was resumed since the proposal counts as another shadow.
 func (h HeldCommit) IsShadow(info workspace.Info) error {
 	what := ""
 	switch {
@@ -66,7 +67,7 @@ func (h HeldCommit) IsShadow(info workspace.Info) error {
 		WithHint("jail diff " + h.Run + " shows what there is now")
 }
 
-// isUnder is IsShadow, and compares the policy too.
+// isUnder is like IsShadow, and also returns ErrOther if the policy in t is another.
 func (h HeldCommit) isUnder(info workspace.Info, t Terms) error {
 	if err := h.IsShadow(info); err != nil || t.Policy == h.Policy {
 		return err
@@ -75,20 +76,20 @@ func (h HeldCommit) isUnder(info workspace.Info, t Terms) error {
 		WithHint("jail diff " + h.Run + " shows what there is now")
 }
 
-// Approvals describes commits that wait for an approval, and makes those that have one.
+// Approvals describes commits that need an approval, and makes approved ones.
 type Approvals struct{ s *Store }
 
-// Approvals returns what the queue of approvals does with the shadows.
+// Approvals returns the methods that the queue of approvals calls.
 func (s *Store) Approvals() Approvals { return Approvals{s} }
 
-// SessionEnded is EndSession where nothing depends on it.
+// SessionEnded calls EndSession and logs its error.
 func (a Approvals) SessionEnded(id string) {
 	if a.s.o.Ended != nil {
 		a.s.o.Check("end the grants of a session", a.EndSession(id))
 	}
 }
 
-// EndSession says that a session does not wake again, or that its shadow is gone.
+// EndSession calls Options.Ended for a session that has ended for good or whose shadow is gone.
 func (a Approvals) EndSession(id string) error {
 	if a.s.o.Ended == nil {
 		return nil
@@ -96,7 +97,8 @@ func (a Approvals) EndSession(id string) error {
 	return a.s.o.Ended(id)
 }
 
-// hold describes a commit that waits for an approval, of a shadow that nothing writes to.
+// hold describes the commit req of w for the queue of approvals. Nothing may write to w meanwhile.
+// It returns an error if there is nothing to commit or the digest differs.
 func (a Approvals) hold(ctx context.Context, w *workspace.Workspace, live bool, req CommitRequest,
 	t Terms) (HeldCommit, error) {
 	info := w.Info()
@@ -141,7 +143,7 @@ func (a Approvals) hold(ctx context.Context, w *workspace.Workspace, live bool, 
 	return h, nil
 }
 
-// Hold describes a commit that the caller wants to be approved first. Nothing is written.
+// Hold describes a commit that the caller wants to be approved. It commits nothing.
 func (a Approvals) Hold(ctx context.Context, c caller.Caller, id string,
 	req CommitRequest) (h HeldCommit, err error) {
 	w, t, err := a.s.withTerms(a.s.getWorkspace(ctx, c, id))
@@ -162,8 +164,8 @@ func (a Approvals) Hold(ctx context.Context, c caller.Caller, id string,
 	return h, err
 }
 
-// owner opens the shadow that was proposed for by, who has an approval, and returns the owner as
-// the owner is now.
+// owner opens the shadow of h and returns its owner, with the owner's present groups and the
+// process of by. It returns an error if the owner may not change the shadow any more.
 func (a Approvals) owner(ctx context.Context, h HeldCommit, by audit.Actor) (*workspace.Workspace,
 	caller.Caller, error) {
 	w, err := a.s.settled(ctx, h.Run)
@@ -181,7 +183,7 @@ func (a Approvals) owner(ctx context.Context, h HeldCommit, by audit.Actor) (*wo
 }
 
 // ownerNow returns the owner of a shadow without the groups that the owner has left since the run.
-// Of a user whom the files of this host do not have nobody can tell: the first group stays.
+// The primary group of a user who is not in the host's user database is kept.
 func ownerNow(own workspace.Caller) caller.Caller {
 	var as caller.Caller
 	as.UID, as.GID, as.Groups = own.UID, own.GID, own.Groups
@@ -200,8 +202,8 @@ func ownerNow(own workspace.Caller) caller.Caller {
 	return as
 }
 
-// Commit is Store.Commit with an approval of by, and with the rights of the shadow's owner. The
-// digest of the request says what was approved.
+// Commit commits h with the rights of the shadow's owner, and records by as the actor. It commits
+// nothing if the changes differ from the digest of h.Request.
 func (a Approvals) Commit(ctx context.Context, by audit.Actor, h HeldCommit) (workspace.Result,
 	error) {
 	if h.Request.Digest == "" {
@@ -215,7 +217,8 @@ func (a Approvals) Commit(ctx context.Context, by audit.Actor, h HeldCommit) (wo
 	return a.s.commitAs(ctx, as, by, &h, h.Run, h.Request)
 }
 
-// Revert reverts a commit with the rights of the shadow's owner, unless that was done.
+// Revert reverts a commit with the rights of the shadow's owner, and records by as the actor. It
+// returns nil if the commit is reverted already.
 func (a Approvals) Revert(ctx context.Context, by audit.Actor, h HeldCommit, commit string) error {
 	if commit == "" {
 		return errors.New("bug: the revert of an action names no commit")
@@ -226,7 +229,7 @@ func (a Approvals) Revert(ctx context.Context, by audit.Actor, h HeldCommit, com
 	}
 	info := w.Info()
 	w.Close()
-	// A session may have slept since: the id of a commit is in no other shadow.
+	// Prepared may differ, since the session may have been resumed. The id of the commit is unique.
 	if info.Path.String() != h.Directory || info.Caller.UID != h.UID {
 		return h.IsShadow(info)
 	}
@@ -239,7 +242,8 @@ func (a Approvals) Revert(ctx context.Context, by audit.Actor, h HeldCommit, com
 	return err
 }
 
-// Commits returns the shadow and its commits, after those that were cut off are finished or undone.
+// Commits returns the Info of a shadow with its commits. It first finishes or undoes an interrupted
+// commit, and returns an error if that is not possible.
 func (a Approvals) Commits(ctx context.Context, id string) (workspace.Info, error) {
 	w, err := a.s.settled(ctx, id)
 	if err != nil {

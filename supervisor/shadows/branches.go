@@ -12,10 +12,10 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Branches are those of the shadows of a store.
+// Branches forks, merges and lists branches of shadows.
 type Branches struct{ s *Store }
 
-// BranchesOf returns the branches of a store.
+// BranchesOf returns the Branches of a store.
 func BranchesOf(s *Store) Branches { return Branches{s} }
 
 // A BranchInfo describes a branch of a shadow.
@@ -24,14 +24,14 @@ type BranchInfo struct {
 	GlobalID string `json:"global_id,omitempty"`
 	// Parent is the session or run whose shadow was forked.
 	Parent string `json:"parent"`
-	// Depth is how many forks the branch is away from a shadow that is no branch.
+	// Depth is 1 for a fork of a shadow that is no branch, 2 for a fork of that, and so on.
 	Depth int             `json:"depth"`
 	UID   uint32          `json:"uid"`
 	State workspace.State `json:"state"`
 	// Workspace is the real directory.
 	Workspace string    `json:"workspace"`
 	Forked    time.Time `json:"forked"`
-	// Disk is how many bytes the branch takes in the store, beside what it shares.
+	// Disk is how many bytes the branch takes in the store, without layers shared with others.
 	Disk   int64                   `json:"disk"`
 	Merges []workspace.MergeRecord `json:"merges,omitempty"`
 }
@@ -56,7 +56,7 @@ func branchOf(w workspace.Info, disk int64) BranchInfo {
 		State: w.State, Workspace: string(w.Path), Forked: w.Prepared, Disk: disk, Merges: w.Merges}
 }
 
-// Fork makes the branch id of a shadow that no jail uses. It has the terms of that shadow.
+// Fork makes the branch id of the shadow parent, with the same terms. No jail may use parent.
 func (b Branches) Fork(ctx context.Context, c caller.Caller, parent, id string) (BranchInfo, error) {
 	s := b.s
 	w, t, err := s.withTerms(s.getWorkspace(ctx, c, parent))
@@ -66,7 +66,8 @@ func (b Branches) Fork(ctx context.Context, c caller.Caller, parent, id string) 
 	info := w.Info()
 	w.Close()
 	t.Unfinished = false
-	// First: terms without a shadow are swept, and a shadow without terms is never committed.
+	// The terms are saved first: SweepTerms removes terms without a shadow, but a shadow without
+	// terms could never be committed.
 	if err := s.SaveTerms(id, t); err != nil {
 		return BranchInfo{}, problem.New(problem.Failed, "%w", err)
 	}
@@ -83,7 +84,8 @@ func (b Branches) record(c caller.Caller, id string, t Terms, e audit.Event) err
 		audit.Entry{Run: id, Actor: c.Actor(), Policy: t.Policy, Event: e})
 }
 
-// branch returns what a branch is, for who may change it.
+// branch returns the Info of a branch. It returns an error if the caller may not change it, or if
+// the shadow is no branch.
 func (b Branches) branch(ctx context.Context, c caller.Caller, id string) (workspace.Info, error) {
 	w, err := b.s.getWorkspace(ctx, c, id)
 	if err != nil {
@@ -103,7 +105,7 @@ func (b Branches) Parent(ctx context.Context, c caller.Caller, id string) (strin
 	return info.Parent, err
 }
 
-// PreviewMerge lists what a merge of a branch would take. No jail may use it or its parent.
+// PreviewMerge lists what a merge of a branch would take. No jail may use the branch or its parent.
 func (b Branches) PreviewMerge(ctx context.Context, c caller.Caller,
 	id string) (workspace.MergePreview, error) {
 	info, err := b.branch(ctx, c, id)
@@ -114,11 +116,11 @@ func (b Branches) PreviewMerge(ctx context.Context, c caller.Caller,
 	return p, reviewError(id, err)
 }
 
-// A MergeRequest says what of a branch to merge.
+// A MergeRequest selects the changes of a branch to merge.
 type MergeRequest struct {
 	// Paths with all beneath them; patterns as in a commit. None is all.
 	Paths []string `json:"paths,omitempty"`
-	// Digest is that of the preview; another state is refused.
+	// Digest of the preview. If the changes differ from it, nothing is merged.
 	Digest string `json:"digest,omitempty"`
 	// Theirs takes the branch's side of conflicts, Merge both sides of text that was changed in
 	// different places.
@@ -126,8 +128,8 @@ type MergeRequest struct {
 	Merge  bool `json:"merge,omitempty"`
 }
 
-// Merge takes what a branch changed into the shadow that it was forked from. It is on record first
-// and last. No jail may use the two.
+// Merge writes the changes of a branch to its parent shadow. It records the beginning and the end.
+// No jail may use the branch or its parent.
 func (b Branches) Merge(ctx context.Context, c caller.Caller, id string,
 	req MergeRequest) (workspace.Result, error) {
 	s := b.s
@@ -189,14 +191,14 @@ func (b Branches) RevertMerge(ctx context.Context, c caller.Caller,
 	return done, reviewError(id, err)
 }
 
-// A Comparison is how two shadows of one directory differ.
+// A Comparison has the differences between two shadows of one directory.
 type Comparison struct {
 	A           string                 `json:"a"`
 	B           string                 `json:"b"`
 	Differences []workspace.Difference `json:"differences"`
-	// Patch makes b of a, as far as it is text.
+	// Patch turns a into b. It covers text files only.
 	Patch string `json:"patch,omitempty"`
-	// Cut says that the patch was too long, and is not there.
+	// Cut: the patch was too long and is left out.
 	Cut bool `json:"cut,omitempty"`
 }
 
@@ -205,7 +207,7 @@ const (
 	maxComparison  = 4 << 20
 )
 
-// Compare compares two shadows of one directory, of runs that live, too.
+// Compare compares two shadows of one directory. Their runs may be live.
 func (all Branches) Compare(ctx context.Context, c caller.Caller, a, b string) (Comparison, error) {
 	r := Comparison{A: a, B: b, Differences: []workspace.Difference{}}
 	var of [2]workspace.Info
@@ -254,7 +256,8 @@ func (all Branches) Compare(ctx context.Context, c caller.Caller, a, b string) (
 	return r, nil
 }
 
-// seen calls f with a shadow for who may look at it, while nothing writes to it.
+// seen calls f with a shadow while nothing writes to it. It returns an error if the caller may not
+// see the shadow. live is as in Store.still.
 func (b Branches) seen(ctx context.Context, c caller.Caller, id string,
 	f func(w *workspace.Workspace, live bool) error) error {
 	w, err := b.s.seeWorkspace(ctx, c, id)

@@ -8,7 +8,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Caches lists the caches that the caller may look at, those used last first.
+// Caches lists the caches that the caller may see, the most recently used first.
 func (s *Store) Caches(c caller.Caller) ([]workspace.CacheInfo, error) {
 	all, err := s.Kept.Caches().List()
 	if err != nil {
@@ -23,11 +23,12 @@ func (s *Store) Caches(c caller.Caller) ([]workspace.CacheInfo, error) {
 	return seen, nil
 }
 
-// RemoveCache removes a cache that no jail uses.
+// RemoveCache removes a cache. It returns an error if a jail uses the cache, or if the caller may
+// not change it.
 func (s *Store) RemoveCache(c caller.Caller, id string) error {
 	missing := problem.New(problem.NotFound, "there is no cache %q", id).
 		WithHint("jail cache list shows the caches")
-	// First, so that a caller who may not see the cache learns nothing from another error.
+	// This check comes first, so that a caller who may not see the cache learns nothing about it.
 	all, err := s.Kept.Caches().List()
 	if err != nil {
 		return problem.New(problem.Failed, "%w", err)

@@ -12,21 +12,21 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// A DiscardRequest says what of a shadow to throw away.
+// A DiscardRequest selects the changes of a shadow to discard.
 type DiscardRequest struct {
 	// With all beneath them; patterns as in a commit.
 	Paths []string `json:"paths"`
 }
 
-// Discarded is what was thrown away, and what is left.
+// Discarded counts the changes that were discarded and those that are left.
 type Discarded struct {
 	Discarded Changes `json:"discarded"`
 	Left      Changes `json:"left"`
 }
 
-// Discard throws a shadow away. That of an open session or a live run is refused, unless force ends
-// it first. With force it gives up a commit, too, that was cut off and can be neither finished nor
-// undone.
+// Discard removes a shadow. If its session is open or its run is live, Discard returns an error, or
+// ends it first if force is set. force also removes a shadow whose interrupted commit can be
+// neither finished nor undone.
 func (s *Store) Discard(ctx context.Context, c caller.Caller, id string, force bool) error {
 	w, err := s.getWorkspace(ctx, c, id)
 	if errors.Is(err, workspace.ErrRecord) && force && c.UID == 0 {
@@ -45,7 +45,7 @@ func (s *Store) Discard(ctx context.Context, c caller.Caller, id string, force b
 		}
 		return s.discardEnded(ctx, c, id, true)
 	case r != nil:
-		// Its jail has ended, and its end is being written down.
+		// The jail has ended, and the run's end is being recorded.
 		if err := r.Wait(ctx); err != nil {
 			return err
 		}
@@ -54,13 +54,13 @@ func (s *Store) Discard(ctx context.Context, c caller.Caller, id string, force b
 	return s.discard(ctx, c, id, w, force)
 }
 
-// written reports whether a jail may write to the shadow, of this daemon or of another.
+// written reports whether a jail of this or another daemon may write to the shadow.
 func written(w *workspace.Workspace) bool {
 	state := w.Info().State
 	return state == workspace.Prepared || state == workspace.Active
 }
 
-// isAlive returns the error for the shadow of a run that lives. r is nil if another daemon has the run.
+// isAlive returns the error for the shadow of a live run. r is nil for a run of another daemon.
 func isAlive(id string, r Live) error {
 	e := problem.New(problem.Conflict, "run %s is alive, and writes to its shadow", id).
 		WithCause(workspace.ErrActive).
@@ -71,8 +71,8 @@ func isAlive(id string, r Live) error {
 	return e
 }
 
-// endFor ends a run or session of this daemon whose shadow is to be discarded, and waits until its
-// jail is gone.
+// endFor kills a run or session of this daemon, so that its shadow can be discarded, and waits
+// until its jail is gone.
 func (s *Store) endFor(ctx context.Context, id string) error {
 	r := s.o.Live(id)
 	if r == nil {
@@ -82,7 +82,7 @@ func (s *Store) endFor(ctx context.Context, id string) error {
 	return r.Wait(ctx)
 }
 
-// discardEnded discards the shadow of a run that has just ended, unless that was its own end.
+// discardEnded discards the shadow of a run that has just ended, unless the run's end removed it.
 func (s *Store) discardEnded(ctx context.Context, c caller.Caller, id string, force bool) error {
 	w, err := s.getWorkspace(ctx, c, id)
 	if e := problem.From(err); err != nil && e.Code == problem.NotFound {
@@ -125,7 +125,8 @@ func (s *Store) discard(ctx context.Context, c caller.Caller, id string, w *work
 	return s.dropRest(info)
 }
 
-// discardDamaged discards a shadow of which nothing is known any more, so that only root may.
+// discardDamaged discards a shadow whose record cannot be read. The caller must be root, since the
+// owner is unknown.
 func (s *Store) discardDamaged(ctx context.Context, c caller.Caller, id string) error {
 	if err := s.recordDiscard(ctx, c, id, audit.WorkspaceDiscarded{}); err != nil {
 		return err
@@ -145,12 +146,11 @@ func (s *Store) recordDiscard(ctx context.Context, c caller.Caller, id string,
 	return s.record(ctx, audit.Entry{Run: id, Actor: c.Actor(), Event: event})
 }
 
-// DiscardPaths throws a part of the changes in a shadow away. In that of an open session or a live
-// run they are no changes any more until a tool changes them again, and the tools see them as
-// before.
+// DiscardPaths discards the named changes in a shadow. The tools of an open session or a live run
+// still see their own content at these paths. It counts as a change again once a tool writes to it.
 func (s *Store) DiscardPaths(ctx context.Context, c caller.Caller, id string,
 	req DiscardRequest) (Discarded, error) {
-	// First, so that a caller who may not see the shadow learns nothing from another error.
+	// This check comes first, so that a caller who may not see the shadow learns nothing about it.
 	w, err := s.getWorkspace(ctx, c, id)
 	if err != nil {
 		return Discarded{}, err
@@ -184,12 +184,13 @@ func (s *Store) DiscardPaths(ctx context.Context, c caller.Caller, id string,
 	return Discarded{ChangesOf(gone), ChangesOf(left)}, nil
 }
 
-// ChangesOf returns the counts of a summary.
+// ChangesOf converts a summary to Changes.
 func ChangesOf(sum workspace.Summary) Changes {
 	return Changes{int64(sum.Added), int64(sum.Modified), int64(sum.Deleted)}
 }
 
-// giveUp throws a shadow away of which a part is in the real directory, and says on record which.
+// giveUp discards a shadow of which an interrupted commit wrote a part to the real directory. It
+// records which part.
 func (s *Store) giveUp(c caller.Caller, w *workspace.Workspace,
 	event audit.WorkspaceDiscarded) error {
 	info := w.Info()

@@ -23,7 +23,7 @@ const (
 	maxRecorded  = 256  // files in one record
 )
 
-// retention returns what a commit under the terms keeps for a revert.
+// retention returns for how long, and how many bytes of, replaced content a commit keeps.
 func (t Terms) retention() workspace.Retention {
 	l := policy.Limits{Revert: t.Revert, RevertTime: t.RevertTime}
 	bytes, _ := l.InForce("revert")
@@ -54,7 +54,7 @@ func (req CommitRequest) options() (o workspace.CommitOptions, err error) {
 		return o, err
 	}
 	if req.Exact && o.Paths == nil {
-		// None of them is not all.
+		// nil would mean all paths.
 		o.Paths = []workspace.Name{}
 	}
 	for text, hunks := range req.Hunks {
@@ -78,7 +78,7 @@ func (req CommitRequest) options() (o workspace.CommitOptions, err error) {
 	return o, nil
 }
 
-// namesOf reads the paths of a request.
+// namesOf parses the escaped paths of a request.
 func namesOf(paths []string) (names []workspace.Name, err error) {
 	for _, text := range paths {
 		name, err := workspace.ParseName(text)
@@ -98,7 +98,7 @@ func classNames() string {
 	return strings.Join(names, ", ")
 }
 
-// counted counts changes as a record has them.
+// counted counts changes for an audit event.
 func counted(changes []workspace.Change) (n audit.Changes) {
 	for _, c := range changes {
 		switch c.Kind {
@@ -113,7 +113,8 @@ func counted(changes []workspace.Change) (n audit.Changes) {
 	return n
 }
 
-// Digests lists changes as a record has them: kind, digest of the new content, path.
+// Digests returns the first 256 changes for an audit event, each as "KIND DIGEST PATH" with the
+// digest of the new content, or "-" if there is none.
 func Digests(changes []workspace.Change) []string {
 	var out []string
 	for _, c := range changes[:min(len(changes), maxRecorded)] {
@@ -126,24 +127,24 @@ func Digests(changes []workspace.Change) []string {
 	return out
 }
 
-// A RevertRequest says what to revert.
+// A RevertRequest selects the commit, or the paths of it, to revert.
 type RevertRequest struct {
-	// The id of a commit; none is the last one that stands, or with paths the last one that changed
-	// one of them.
+	// The id of a commit; none is the last one that is not reverted, or with paths the last one
+	// that changed one of them.
 	Commit string `json:"commit,omitempty"`
 	// Which paths of the commit, each with all beneath it; none is all. A path that the commit did
 	// not change is a pattern.
 	Paths []string `json:"paths,omitempty"`
 }
 
-// Revert restores what the last commit of a shadow changed, or the paths of it that are named, with
-// the caller's rights. It is on record first and last.
+// Revert undoes a commit of a shadow, or the named paths of it, with the caller's rights. It
+// records the beginning and the end.
 func (s *Store) Revert(ctx context.Context, c caller.Caller, id string,
 	req RevertRequest) (workspace.Reverted, error) {
 	return s.revertAs(ctx, c, c.Actor(), id, req)
 }
 
-// revertAs reverts with the rights of c, and puts by on record.
+// revertAs reverts with the rights of c and records by as the actor.
 func (s *Store) revertAs(ctx context.Context, c caller.Caller, by audit.Actor, id string,
 	req RevertRequest) (workspace.Reverted, error) {
 	w, err := s.getWorkspace(ctx, c, id)
@@ -158,7 +159,7 @@ func (s *Store) revertAs(ctx context.Context, c caller.Caller, by audit.Actor, i
 	if opts.Paths, err = namesOf(req.Paths); err != nil {
 		return workspace.Reverted{}, err
 	}
-	// They are for the record only: what was committed was allowed.
+	// The terms are for the record only: the commit was allowed.
 	t, _ := s.LoadTerms(id)
 	info := w.Info()
 	record := func(e audit.Event) error {
@@ -210,19 +211,19 @@ func (s *Store) revertAs(ctx context.Context, c caller.Caller, by audit.Actor, i
 	return done, nil
 }
 
-// Pruned are shadows that were forgotten.
+// Pruned are the shadows that Prune removed.
 type Pruned struct {
 	IDs []string `json:"ids"`
 }
 
-// ForgetOld calls Prune in the background. What could not be forgotten is still listed.
+// ForgetOld calls Prune for all users and logs its error.
 func (s *Store) ForgetOld() {
 	_, err := s.Prune(context.Background(), caller.Caller{})
 	s.o.Check("forget commits whose time to revert is over", err)
 }
 
-// Prune forgets what is kept of commits whose time is over, of all users, and the shadows of which
-// nothing else is left. It returns those that the caller may see.
+// Prune removes the replaced content of all users' commits whose time to revert is over, and the
+// shadows of which nothing else is left. It returns the removed shadows that the caller may see.
 func (s *Store) Prune(_ context.Context, c caller.Caller) (Pruned, error) {
 	before, err := s.List(c)
 	if err != nil {
@@ -243,9 +244,8 @@ func (s *Store) Prune(_ context.Context, c caller.Caller) (Pruned, error) {
 	return Pruned{append([]string{}, removed...)}, nil
 }
 
-// Settle finishes or undoes the commits that a dead daemon was at, and says so on record. A commit
-// that cannot be settled now stays as it is: requests for the shadow get an error, and the next
-// daemon tries again.
+// Settle finishes or undoes the commits and reverts that a dead daemon left unfinished, and records
+// that. If it cannot, requests for that shadow get an error until a later Settle succeeds.
 func (s *Store) Settle(ctx context.Context) error {
 	settled, err := s.Kept.Recover(ctx)
 	s.o.Check("settle commits that were cut off", err)
@@ -258,9 +258,9 @@ func (s *Store) Settle(ctx context.Context) error {
 	return nil
 }
 
-// told notes that the end of the last commit or revert of a shadow is on record; note is that of
-// its beginning, nil if the daemon that made it has ended. If that fails and the daemon is killed,
-// the end is recorded twice.
+// told notes in the store that the audit log has the end of a shadow's last commit or revert. note
+// is the note of the beginning, nil if another daemon made it. If told fails and the daemon is
+// killed, the end is recorded twice.
 func (s *Store) told(id string, note *workspace.Begun) {
 	var err error
 	if note != nil {
@@ -276,14 +276,14 @@ func (s *Store) told(id string, note *workspace.Begun) {
 	}
 }
 
-// settledEvent says how a commit or revert ended that was cut off.
+// settledEvent returns the audit event for the end of an interrupted commit or revert.
 func settledEvent(w workspace.Settled) audit.Event {
 	how := "it was cut off, and has been undone"
 	switch {
 	case w.Nothing:
 		how = "it was cut off before anything was changed"
 	case w.Done:
-		// It was cut off when all was in place, and stands.
+		// All changes were in place, so it stands and has no error.
 		how = ""
 	case len(w.Left) > 0:
 		how = "it was cut off, and could not be undone whole: " +

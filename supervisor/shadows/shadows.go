@@ -1,6 +1,6 @@
 // Package shadows keeps the shadow workspaces of runs until their users have reviewed them, and
-// commits, discards and reverts them. Each of these is on record first and last, and is done with
-// the rights of the caller.
+// commits, discards and reverts them with the caller's rights. The audit log has a record of the
+// beginning and of the end of each such action.
 package shadows
 
 import (
@@ -30,76 +30,75 @@ import (
 // A Store keeps the shadows of runs until their users commit or discard them. Its methods may be
 // called from several goroutines.
 type Store struct {
-	// Kept holds the shadows, and asks nothing of who uses it.
+	// Kept stores the shadows. It does not check the rights of callers.
 	Kept *workspace.Store
 	o    Options
 
-	// writing has the Progress of the commits and reverts that are under way, by id.
+	// writing maps the id of a shadow to the Progress of its commit or revert in progress.
 	writing sync.Map
 }
 
-// Options say what a Store needs of the daemon.
+// Options are what a Store needs from the daemon.
 type Options struct {
-	// Terms is the directory of the terms of shadows.
+	// Terms is the directory in which the Terms of shadows are stored.
 	Terms string
 	// Log appends a record and returns once the record is on disk.
 	Log interface {
 		Append(context.Context, audit.Entry) (uint64, error)
 	}
-	// Permissions returns what the ceiling in force lets a caller do.
+	// Permissions returns what the policy ceiling in force allows a caller to do.
 	Permissions func(caller.Caller) caller.Permissions
-	// Live returns the run or session of an id that this daemon has not ended, nil for none.
+	// Live returns the run or session with this id, or nil if this daemon has no live one.
 	Live func(id string) Live
-	// Discarded is called when a shadow was discarded that was prepared for that user; nil for none.
+	// Discarded is called after a shadow was discarded, with its owner's uid. It may be nil.
 	Discarded func(id string, uid uint32) error
-	// Ask proposes a commit that waits for an approval, and returns the error for who asked for the
-	// commit, or the id of the commit if a grant approved it and it was made.
+	// Ask puts a commit into the queue of approvals. It returns the error for the requester, or, if
+	// a grant approved the commit at once, the id of the commit that was made.
 	Ask func(context.Context, caller.Caller, HeldCommit) (commit string, err error)
-	// Approved reports whether an action about a shadow is approved and not applied yet: Prune leaves
-	// the shadow alone then. nil says no.
+	// Approved reports whether an approved action on a shadow is not applied yet. Prune keeps such
+	// a shadow. A nil Approved means that there is none.
 	Approved func(id string) bool
-	// Ended is called when a session has ended for good, or a shadow was thrown away by a user; may
-	// be nil.
+	// Ended is called when a session has ended for good or its shadow was discarded. It may be nil.
 	Ended func(id string) error
-	// PruneNames forgets the names of what is gone.
+	// PruneNames removes the names that users gave to runs which no longer exist.
 	PruneNames func() error
-	// Check logs the error of something that no caller waits for, if there is one.
+	// Check logs err, unless it is nil, for a task whose error no caller receives.
 	Check func(what string, err error)
-	// Git explains repositories; nil leaves that out.
+	// Git reads repositories for reviews. If it is nil, reviews say nothing about repositories.
 	Git workspace.GitReader
-	// Background calls a function that no caller waits for.
+	// Background runs a function without waiting for it.
 	Background func(func())
 }
 
 // Live is a run or session that the daemon has not ended.
 type Live interface {
 	IsSession() bool
-	// Kill ends it. Wait waits until nothing is left to do for it, or ctx ends.
+	// Kill ends the run or session. Wait returns after its cleanup, or when ctx ends.
 	Kill()
 	Wait(ctx context.Context) error
 	// Paused calls f with the shadow of the run or session while all processes that may write to
-	// the shadow are stopped. ok is false if there is no such shadow now.
+	// the shadow are stopped. ok is false, and f is not called, if there is no such shadow now.
 	Paused(f func(*workspace.Workspace) error) (ok bool, err error)
 }
 
-// New returns the store of the shadows in w.
+// New returns a Store for the shadows in w.
 func New(w *workspace.Store, o Options) *Store { return &Store{Kept: w, o: o} }
 
-// Terms are what the policy of a run says about the later commit of its shadow. They are kept
-// beside the workspaces, because the profile may have changed by then.
+// Terms are the rules of a run's policy for a later commit of its shadow. They are saved with the
+// shadow, because the profile may change before the commit.
 type Terms struct {
 	// Policy is the digest of the policy.
 	Policy  string            `json:"policy"`
 	Tool    string            `json:"tool"`
 	Protect []string          `json:"protect,omitempty"`
 	Commit  policy.CommitRule `json:"commit"`
-	// Unfinished is true from the preparation of the shadow until it is kept: where it stays true
-	// the run was cut off.
+	// Unfinished is true from the preparation of the shadow until the run has ended. If it stays
+	// true, the run was interrupted.
 	Unfinished bool `json:"unfinished,omitempty"`
-	// Ask says that a commit waits for an approval.
+	// Ask: a commit needs an approval.
 	Ask bool `json:"ask,omitempty"`
-	// Revert and RevertTime are the limits of what a commit keeps; terms of an earlier version keep
-	// nothing.
+	// Revert (bytes) and RevertTime limit the replaced content that a commit keeps for a revert.
+	// They are 0 in terms of an earlier version, which keep nothing.
 	Revert     int64         `json:"revert,omitempty"`
 	RevertTime time.Duration `json:"revert_time,omitempty"`
 }
@@ -112,11 +111,11 @@ func (s *Store) SaveTerms(id string, t Terms) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	// Terms that are not finished need not outlive a power loss: the shadow does not, either.
+	// Terms of a running run need not survive a power loss: its shadow does not, either.
 	return atomicfile.WriteJSON(path, t, 0o600, atomicfile.Durability(!t.Unfinished))
 }
 
-// LoadTerms reads the terms of a shadow. Without them nothing may be committed.
+// LoadTerms reads the terms of a shadow. A shadow without terms cannot be committed.
 func (s *Store) LoadTerms(id string) (t Terms, err error) {
 	err = atomicfile.ReadJSON(s.termsPath(id), &t)
 	return t, err
@@ -131,7 +130,7 @@ func (s *Store) DropTerms(id string) error {
 	return err
 }
 
-// dropRest removes what is left beside a shadow that was discarded.
+// dropRest removes the terms of a discarded shadow, ends its session's grants, and calls Discarded.
 func (s *Store) dropRest(info workspace.Info) error {
 	s.Approvals().SessionEnded(info.ID)
 	err := s.DropTerms(info.ID)
@@ -169,37 +168,37 @@ func (s *Store) SweepTerms() error {
 	return nil
 }
 
-// A WorkspaceInfo is a shadow that is kept.
+// A WorkspaceInfo describes a stored shadow.
 type WorkspaceInfo struct {
 	workspace.Info
-	// The id that no other run has. `id` is the name that its user gave to it, where there is
-	// one.
+	// GlobalID is unique among all runs. `id` is the name that the user gave to the run, if any.
 	GlobalID string `json:"global_id,omitempty"`
-	// Bytes that it takes in the store.
+	// Disk is how many bytes the shadow takes in the store.
 	Disk   int64  `json:"disk"`
 	Tool   string `json:"tool,omitempty"`
 	Policy string `json:"policy,omitempty"`
-	// What its policy says about a commit.
+	// Commit is the commit rule of the run's policy: never, ask or auto.
 	Commit string `json:"commit"`
-	// The run was cut off: what is in the shadow is what was written by then.
+	// Unfinished: the run was interrupted. The shadow has what was written by then.
 	Unfinished bool `json:"unfinished,omitempty"`
-	// How far a commit or revert is that is under way, in steps.
+	// Progress of a commit or revert in progress, nil if there is none.
 	Progress *Progress `json:"progress,omitempty"`
 }
 
-// A Progress is how far a commit or revert is.
+// A Progress counts the completed steps of a commit or revert.
 type Progress struct {
 	Done  int `json:"done"` // steps
 	Total int `json:"total"`
 }
 
-// isUnfinished reports whether the run of a shadow was cut off. One that lives was not.
+// isUnfinished reports whether the run of a shadow was interrupted. It is false for a live run.
 func (s *Store) isUnfinished(t Terms, w workspace.Info) bool {
 	return t.Unfinished && w.State != workspace.Active && w.State != workspace.Prepared &&
 		s.o.Live(w.ID) == nil
 }
 
-// progressOf remembers how far the commit or revert of a shadow is, until end is called.
+// progressOf returns a function that stores the progress of a shadow's commit or revert, and one
+// that removes it at the end.
 func (s *Store) progressOf(id string) (tell func(done, total int), end func()) {
 	return func(done, total int) { s.writing.Store(id, Progress{done, total}) },
 		func() { s.writing.Delete(id) }
@@ -208,7 +207,7 @@ func (s *Store) progressOf(id string) (tell func(done, total int), end func()) {
 // List returns the shadows that the caller may see, the eldest first.
 func (s *Store) List(c caller.Caller) ([]WorkspaceInfo, error) {
 	all, err := s.Kept.List()
-	// Nobody is known to own a damaged one, and it hides no other.
+	// The owner of a damaged shadow is unknown. It is logged, and the others are listed.
 	damaged := errors.Is(err, workspace.ErrRecord)
 	if damaged || err == nil {
 		s.o.Check("list the shadows", err)
@@ -227,7 +226,7 @@ func (s *Store) List(c caller.Caller) ([]WorkspaceInfo, error) {
 			info.Unfinished = s.isUnfinished(t, w)
 		}
 		if open, err := s.Kept.Get(w.ID); err == nil {
-			// Of one that has just gone there is none.
+			// The size is unknown if the shadow has just been removed.
 			info.Disk, _ = open.Disk()
 			open.Close()
 		}
@@ -240,7 +239,7 @@ func (s *Store) List(c caller.Caller) ([]WorkspaceInfo, error) {
 	return infos, nil
 }
 
-// getWorkspace opens a shadow for who may change it.
+// getWorkspace opens a shadow. It returns an error unless the caller may change the shadow.
 func (s *Store) getWorkspace(ctx context.Context, c caller.Caller, id string) (*workspace.Workspace,
 	error) {
 	w, err := s.seeWorkspace(ctx, c, id)
@@ -254,7 +253,7 @@ func (s *Store) getWorkspace(ctx context.Context, c caller.Caller, id string) (*
 	return w, nil
 }
 
-// seeWorkspace opens a shadow for who may look at it.
+// seeWorkspace opens a shadow. To a caller who may not see it, the shadow does not exist.
 func (s *Store) seeWorkspace(ctx context.Context, c caller.Caller, id string) (*workspace.Workspace,
 	error) {
 	w, err := s.settled(ctx, id)
@@ -268,10 +267,10 @@ func (s *Store) seeWorkspace(ctx context.Context, c caller.Caller, id string) (*
 	return w, nil
 }
 
-// settled opens a shadow, after a commit of it that was cut off is finished or undone.
+// settled opens a shadow. It first finishes or undoes an interrupted commit of the shadow.
 func (s *Store) settled(ctx context.Context, id string) (*workspace.Workspace, error) {
 	w, err := s.Kept.Get(id)
-	// A disk that failed then may work by now.
+	// A disk that failed at startup may work again.
 	if err == nil && w.Info().State == workspace.Committing {
 		w.Close()
 		if err := s.Settle(ctx); err != nil {
@@ -282,8 +281,8 @@ func (s *Store) settled(ctx context.Context, id string) (*workspace.Workspace, e
 	return w, err
 }
 
-// cutOff returns the error for a shadow whose commit was cut off and is neither finished nor
-// undone; nil for every other.
+// cutOff returns an error if an interrupted commit of the shadow can be neither finished nor
+// undone, and nil otherwise.
 func cutOff(info workspace.Info) error {
 	if info.State != workspace.Committing || info.Stuck == "" {
 		return nil
@@ -295,14 +294,14 @@ func cutOff(info workspace.Info) error {
 			" gives it up, and leaves the directory as it is")
 }
 
-// A meaning is what errors of package workspace mean for a request about a shadow. {id} in the hint
-// stands for the id of the shadow.
+// A meaning is the code and hint with which a request is answered after one of these errors of
+// package workspace. {id} in the hint stands for the id of the shadow.
 type meaning struct {
 	of         []error
 	code, hint string
 }
 
-// meanings are the meanings of errors. The first that fits counts.
+// meanings are tried in order. The first that has the error is used.
 var meanings = []meaning{
 	{[]error{workspace.ErrBranches}, problem.Conflict, "jail branch list shows them"},
 	{[]error{workspace.ErrForks}, problem.Refused,
@@ -338,8 +337,8 @@ var meanings = []meaning{
 	{[]error{fs.ErrPermission}, problem.Refused, "a commit is made with your own rights"},
 }
 
-// reviewError returns what an error about the shadow of id means for who made the request. It
-// returns an error that has a code already, and nil, as they are.
+// reviewError returns err as a *problem.Error with a hint for the user, according to meanings. It
+// returns a *problem.Error, and nil, unchanged.
 func reviewError(id string, err error) error {
 	is := func(target error) bool { return errors.Is(err, target) }
 	switch known := (*problem.Error)(nil); {
@@ -365,21 +364,20 @@ func reviewError(id string, err error) error {
 	return problem.New(problem.Failed, "%w", err)
 }
 
-// A Review is what a shadow would change.
+// A Review shows the changes in an open shadow. The caller closes it.
 type Review struct {
 	Info WorkspaceInfo
-	// Show is one pass over the changes, in which everything that is asked for is of the same
-	// moment.
+	// Show calls emit with each change, and writes the patch and hunks that o asks for. All are of
+	// one state of the shadow, in one pass.
 	Show  func(o workspace.ShowOptions, emit func(workspace.Change) error) (workspace.Shown, error)
 	Held  func(path string) (why string, ok bool)
 	close func() error
 }
 
-// Close lets go of the shadow.
+// Close closes the shadow.
 func (r *Review) Close() error { return r.close() }
 
-// Review opens a shadow for review. Its changes are read while they are shown, and nothing is
-// executed for that.
+// Review opens a shadow for review. Its changes are read by Show. Nothing in it is executed.
 func (s *Store) Review(ctx context.Context, c caller.Caller, id string) (*Review, error) {
 	w, t, err := s.withTerms(s.seeWorkspace(ctx, c, id))
 	if err != nil {
@@ -416,21 +414,20 @@ func (t Terms) held(path string) (string, bool) {
 	return risk.Reason, ok
 }
 
-// A CommitRequest says what to commit.
+// A CommitRequest selects the changes to commit.
 type CommitRequest struct {
 	// Which changes, each with all beneath it; none is all. A path that no change has is a
 	// pattern.
 	Paths []string `json:"paths,omitempty"`
 	// Commit protected names too.
 	IncludeProtected bool `json:"include_protected,omitempty"`
-	// That of the review: if the changes are others now, nothing is committed.
+	// The digest of the review. If the changes differ from it, nothing is committed.
 	Digest string `json:"digest,omitempty"`
-	// Each path is that path alone, without what is beneath it.
+	// Take only the named paths themselves, without the paths beneath them.
 	Exact bool `json:"exact,omitempty"`
-	// Files of which only these hunks are taken, by number from 0; digest must be given.
+	// Take only these hunks of these files, by number from 0; digest must be given.
 	Hunks map[string][]int `json:"hunks,omitempty"`
-	// Classes narrow the choice to changes with a risk of one of these classes; "plain" are those
-	// without any.
+	// Classes limit the choice to changes with a risk of these classes; "plain" means no risk.
 	Classes []string `json:"classes,omitempty"`
 	// Take the shadow's side of conflicts.
 	Theirs bool `json:"theirs,omitempty"`
@@ -439,26 +436,25 @@ type CommitRequest struct {
 	// Take this branch or tag as git fetch would, and nothing else: [+]REF[:NAME]. One path may
 	// name the repository.
 	GitOnly string `json:"git_only,omitempty"`
-	// Auto takes what needs no person, and is no error where that is nothing. It is no request of a
-	// client.
+	// Auto takes only changes that need no review, also if there are none. Clients cannot set it.
 	Auto bool `json:"-"`
 }
 
-// Commit writes changes of a shadow to the real directory, with the caller's rights. It is on
-// record first and last. A commit that waits for an approval is proposed.
+// Commit writes changes of a shadow to the real directory, with the caller's rights. It records
+// the beginning and the end. If the commit needs an approval, it is put into the queue instead.
 func (s *Store) Commit(ctx context.Context, c caller.Caller, id string,
 	req CommitRequest) (workspace.Result, error) {
 	done, err := s.commitAs(ctx, c, c.Actor(), nil, id, req)
 	return s.propose(ctx, c, done, err)
 }
 
-// A heldError says that a commit was not made because it waits for an approval.
+// A heldError means that a commit was not made because it needs an approval.
 type heldError struct{ held HeldCommit }
 
 func (heldError) Error() string { return "the commit waits for an approval" }
 
-// propose proposes the commit that err is about, if it waits for an approval, and returns any other
-// result as it is.
+// propose puts a commit into the queue of approvals if err is a heldError. Otherwise it returns
+// done and err.
 func (s *Store) propose(ctx context.Context, c caller.Caller, done workspace.Result,
 	err error) (workspace.Result, error) {
 	if e := (heldError{}); errors.As(err, &e) {
@@ -468,8 +464,8 @@ func (s *Store) propose(ctx context.Context, c caller.Caller, done workspace.Res
 	return done, err
 }
 
-// withTerms returns a shadow that was opened, with its terms. It closes a shadow that has none, or
-// one whose commit was cut off.
+// withTerms returns w, which was opened with err, and its terms. If the shadow has no terms or
+// its commit was interrupted, withTerms closes w and returns an error.
 func (s *Store) withTerms(w *workspace.Workspace, err error) (*workspace.Workspace, Terms, error) {
 	if err != nil {
 		return nil, Terms{}, err
@@ -486,7 +482,7 @@ func (s *Store) withTerms(w *workspace.Workspace, err error) (*workspace.Workspa
 	return nil, t, err
 }
 
-// record appends to the log, durably, what is done to a shadow.
+// record appends an entry to the audit log and returns once it is on disk.
 func (s *Store) record(ctx context.Context, entry audit.Entry) error {
 	if _, err := s.o.Log.Append(ctx, entry); err != nil {
 		return problem.New(problem.Failed, "audit log: %w", err).
@@ -495,8 +491,8 @@ func (s *Store) record(ctx context.Context, entry audit.Entry) error {
 	return nil
 }
 
-// commitAs commits with the rights of c, and puts by on record. Unless it is approved, a commit
-// that waits for an approval is a heldError.
+// commitAs commits with the rights of c and records by as the actor. If the commit needs an
+// approval and approved is nil, the error is a heldError.
 func (s *Store) commitAs(ctx context.Context, c caller.Caller, by audit.Actor,
 	approved *HeldCommit, id string, req CommitRequest) (workspace.Result, error) {
 	w, t, err := s.withTerms(s.getWorkspace(ctx, c, id))
@@ -516,15 +512,15 @@ func (s *Store) commitAs(ctx context.Context, c caller.Caller, by audit.Actor,
 	return done, err
 }
 
-// CommitShadow commits the open shadow w under the terms t, and calls record with the event of the
-// beginning and that of the end. A commit that waits for an approval is proposed.
+// CommitShadow commits the open shadow w under the terms t. It calls record at the beginning and
+// at the end. If the commit needs an approval, it is put into the queue instead.
 func (s *Store) CommitShadow(ctx context.Context, c caller.Caller, w *workspace.Workspace,
 	req CommitRequest, t Terms, record func(audit.Event) error) (workspace.Result, error) {
 	done, err := s.commit(ctx, c, w, false, nil, req, t, record)
 	return s.propose(ctx, c, done, err)
 }
 
-// mayCommit returns an error for a shadow of which nothing may be committed.
+// mayCommit returns an error if the terms allow no commit.
 func (t Terms) mayCommit(id string) error {
 	if t.Commit != policy.CommitNever {
 		return nil
@@ -617,7 +613,7 @@ func committed(info workspace.Info, done workspace.Result,
 	return e
 }
 
-// Changes counts what a run did to its workspace.
+// Changes counts the paths that a run added, modified and deleted in its workspace.
 type Changes struct {
 	Added    int64 `json:"added"`
 	Modified int64 `json:"modified"`
@@ -627,13 +623,12 @@ type Changes struct {
 // Any reports whether something changed.
 func (c Changes) Any() bool { return c != Changes{} }
 
-// An AutoCommit is what a session whose policy says commit = "auto" took after an invocation.
+// An AutoCommit is the commit after an invocation of a session whose policy has commit = "auto".
 type AutoCommit struct {
 	// Id of the commit; none if there was nothing to take.
 	ID      string  `json:"id,omitempty"`
 	Changes Changes `json:"changes"`
-	// Changes that are left for a person, and that no earlier invocation of the session named; the
-	// first 100.
+	// The first 100 changes that need a review and that no earlier invocation of the session named.
 	Left []workspace.Held `json:"left,omitempty"`
 	// Other invocations of the session run, so nothing was taken: their files may be half written.
 	// The end of the last of them takes the changes.
@@ -642,9 +637,9 @@ type AutoCommit struct {
 	Error string `json:"error,omitempty"`
 }
 
-// TakePlain commits what of a live shadow needs no person: changes that are neither protected nor
-// risky nor in conflict. The others are left, with the reasons. A commit is on record first and
-// last; nothing to take is not.
+// TakePlain commits the changes of a live shadow that need no review: those that are neither
+// protected nor risky nor in conflict. The others are left, with the reasons. The beginning and
+// the end are recorded, unless there is nothing to commit.
 func (s *Store) TakePlain(ctx context.Context, c caller.Caller, id string) AutoCommit {
 	done, err := s.Commit(ctx, c, id, CommitRequest{Auto: true})
 	a := AutoCommit{ID: done.ID, Changes: Changes(counted(done.Committed)), Left: done.Held}
@@ -654,9 +649,8 @@ func (s *Store) TakePlain(ctx context.Context, c caller.Caller, id string) AutoC
 	return a
 }
 
-// still calls f with the shadow of id while nothing writes to the shadow: with that of a run or
-// session that lives while its processes are stopped (live is true then), with any other as it is
-// kept.
+// still calls f with the shadow of id while nothing writes to it. If the run or session is live,
+// its processes are stopped during f, and live is true. Otherwise f gets kept, the stored shadow.
 func (s *Store) still(id string, kept *workspace.Workspace,
 	f func(w *workspace.Workspace, live bool) error) error {
 	r := s.o.Live(id)
@@ -676,13 +670,13 @@ func (s *Store) still(id string, kept *workspace.Workspace,
 		WithCause(workspace.ErrActive).WithHint("try again")
 }
 
-// elsewhere returns the error for a shadow that a jail writes to, but none of this daemon's.
+// elsewhere returns the error for a shadow to which a jail of another daemon writes.
 func elsewhere(id string) error {
 	return problem.New(problem.Busy, "run %s is another jaild's, or its jail is just ending", id).
 		WithCause(workspace.ErrActive).WithHint("try again when it has ended")
 }
 
-// A shownPart is one thing that a showing passes on. One of the fields is set. The names are
+// A shownPart is one piece of Show's output in the spool file. One of the fields is set. They are
 // exported for gob.
 type shownPart struct {
 	Change *workspace.Change
@@ -690,8 +684,8 @@ type shownPart struct {
 	Hunks  *workspace.FileHunks
 }
 
-// showLive shows a live shadow. What is shown is collected first and passed on when the processes
-// run again: a caller that reads slowly must not keep them stopped.
+// showLive shows a live shadow. It spools the output to a file while the processes are stopped, and
+// passes it on when they run again, so that a slow reader does not keep them stopped.
 func (s *Store) showLive(ctx context.Context, w *workspace.Workspace, id string,
 	o workspace.ShowOptions, emit func(workspace.Change) error) (workspace.Shown, error) {
 	file, err := os.CreateTemp(filepath.Dir(s.o.Terms), ".review-")
@@ -699,13 +693,13 @@ func (s *Store) showLive(ctx context.Context, w *workspace.Workspace, id string,
 		return workspace.Shown{}, problem.New(problem.Failed, "%w", err)
 	}
 	defer file.Close()
-	// The descriptor is enough, and leaves nothing behind if the daemon is killed.
+	// The file is used by descriptor only, and is gone if the daemon is killed.
 	if err := os.Remove(file.Name()); err != nil {
 		return workspace.Shown{}, problem.New(problem.Failed, "%w", err)
 	}
 	var shown workspace.Shown
 	err = s.still(id, w, func(w *workspace.Workspace, live bool) error {
-		// From the beginning, and through a buffer that takes many parts.
+		// The buffer keeps the number of writes low.
 		buffer := bufio.NewWriterSize(file, 1<<20)
 		out := gob.NewEncoder(buffer)
 		spool := workspace.ShowOptions{Options: o.Options, Git: o.Git, Live: live}
@@ -736,7 +730,7 @@ func (s *Store) showLive(ctx context.Context, w *workspace.Workspace, id string,
 	return shown, passOn(gob.NewDecoder(bufio.NewReader(file)), o, emit)
 }
 
-// passOn passes spooled parts to the receivers of a showing.
+// passOn passes the spooled parts to emit, o.Hunks and o.Patch.
 func passOn(in *gob.Decoder, o workspace.ShowOptions, emit func(workspace.Change) error) error {
 	for {
 		var p shownPart
@@ -760,7 +754,7 @@ func passOn(in *gob.Decoder, o workspace.ShowOptions, emit func(workspace.Change
 	}
 }
 
-// patchSpool spools the differences as text.
+// patchSpool is a writer that spools a patch as shownParts.
 type patchSpool struct{ out *gob.Encoder }
 
 func (p patchSpool) Write(text []byte) (int, error) {

@@ -54,7 +54,8 @@ func newApprovalList(env *cli.Env, name string) *cobra.Command {
 		})
 }
 
-// actionCommand returns a command that asks the daemon for one action and shows it.
+// actionCommand completes cmd to a command with the argument ID. It calls ask with the ID and shows
+// the action that ask returns.
 func actionCommand(env *cli.Env, cmd *cobra.Command,
 	ask func(context.Context, *api.Client, string) (approvals.Action, error)) *cobra.Command {
 	cmd.Args = command.Exactly("ID")
@@ -110,7 +111,8 @@ func addDigest(cmd *cobra.Command, digest *string) {
 		"decide only if the action has this `DIGEST` of jail approvals show")
 }
 
-// decide decides on an action as it is now, unless a digest says as it was.
+// decide sends a decision about an action. If the action does not have the digest any more, it
+// fails. An empty digest stands for the action's present one.
 func decide(ctx context.Context, c *api.Client, id, digest string,
 	req approvals.DecideRequest) (approvals.Action, error) {
 	if req.SHA256 = digest; digest == "" {
@@ -169,7 +171,7 @@ While the process lives that has claimed the action, it alone says how the actio
 		}, func(w io.Writer, a approvals.Action) { writeAction(w, env.Colour(), a) })
 }
 
-// writeAction shows an action. What the proposer says stands apart from what the daemon says.
+// writeAction shows an action. The proposer's own words come last, marked as such.
 func writeAction(w io.Writer, colour bool, a approvals.Action) {
 	rows := [][2]string{{"id", a.ID}, {"state", string(a.State)}, {"type", a.Type},
 		{"what", a.Summary}, {"run", a.Run}, {"owner", strconv.FormatUint(uint64(a.UID), 10)},
@@ -218,7 +220,7 @@ func writeAction(w io.Writer, colour bool, a approvals.Action) {
 		"the proposer says, and it may be wrong:"), output.Printable(a.Words))
 }
 
-// externalRows says what an action is in full that its proposer carries out.
+// externalRows returns the rows, name and value, of an action that its proposer carries out itself.
 func externalRows(a approvals.Action) (rows [][2]string) {
 	rows = append(rows, [2]string{"agent", a.Agent})
 	if g := a.Gate; g != nil {
@@ -264,7 +266,7 @@ func newGrants(env *cli.Env) *cobra.Command {
 	})
 }
 
-// grantedPolicy says which runs have more by a grant.
+// grantedPolicy describes a grant that widens policies; "" for another grant.
 func grantedPolicy(g approvals.Grant) string {
 	if g.Widens == nil {
 		return ""
@@ -272,7 +274,7 @@ func grantedPolicy(g approvals.Grant) string {
 	return g.Widens.String()
 }
 
-// grantedFetch says which fetches a grant is for.
+// grantedFetch describes the fetches that a grant allows; "" for another grant.
 func grantedFetch(g approvals.Grant) string {
 	text := strings.TrimSpace(g.Kind + " " + g.Method + " " + g.URL)
 	if g.Credential != "" {

@@ -67,7 +67,7 @@ func newFork(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// addLasting adds the flags of a session of which the directory is known.
+// addLasting adds the flags of a command that makes a session. id is the usage text of --id.
 func addLasting(cmd *cobra.Command, f *request.Flags, id string) {
 	f.AddLasting(cmd, "default")
 	cmd.Flags().Lookup("id").Usage = id

@@ -14,7 +14,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
-// marks are the letters of the kinds of changes, with their colours.
+// marks maps each kind of change to its letter and colour.
 var marks = map[workspace.Kind][2]string{
 	workspace.Added: {"A", terminal.Green}, workspace.Modified: {"M", terminal.Cyan},
 	workspace.Deleted: {"D", terminal.Red},
@@ -22,7 +22,7 @@ var marks = map[workspace.Kind][2]string{
 	workspace.Relinked: {"L", terminal.Cyan},
 }
 
-// shownPath is how a path is written wherever people see it.
+// shownPath returns a path as the commands show it: escaped, and "." for the directory itself.
 func shownPath(p workspace.Name) string {
 	if p == "" {
 		return "."
@@ -30,11 +30,11 @@ func shownPath(p workspace.Name) string {
 	return p.String()
 }
 
-// ranks is how many ranks of attention there are.
+// ranks is the number of ranks that attention returns.
 const ranks = 5
 
-// attention says why a change needs attention, or "", and how much: refused changes have rank 0,
-// then come conflicts, protected names, risks, and all others.
+// attention returns why a change needs attention, or "", and its rank: 0 for refused changes, then
+// conflicts, protected names, risks, and 4 for all others.
 func attention(c api.Change) (why string, rank int) {
 	switch {
 	case c.Refused != "":
@@ -53,7 +53,7 @@ func attention(c api.Change) (why string, rank int) {
 	return "", 4
 }
 
-// moreRisks names the classes of the risks from the n-th on that none of those before it has.
+// moreRisks returns "; " and the classes of c.Risks[n:] that no earlier risk has, "" for none.
 func moreRisks(c api.Change, n int) string {
 	var more []string
 	n = min(n, len(c.Risks))
@@ -70,7 +70,7 @@ func moreRisks(c api.Change, n int) string {
 	return "; " + strings.Join(more, ", ")
 }
 
-// sideText is one side of a conflict.
+// sideText describes one side of a conflict. A nil node is "nothing".
 func sideText(n *workspace.Node) string {
 	switch {
 	case n == nil:
@@ -87,7 +87,7 @@ func sideText(n *workspace.Node) string {
 	return fmt.Sprintf("%s %04o", n.Type, n.Mode)
 }
 
-// changeLine is one change on one line: its mark, its path, what is special about it.
+// changeLine describes a change in one line: its mark, path, details, and why it needs attention.
 func changeLine(colour bool, c api.Change) string {
 	mark := marks[c.Kind]
 	text := terminal.Paint(colour, mark[1], cmp.Or(mark[0], "?")) + " " + shownPath(c.Path)
@@ -150,7 +150,7 @@ func nodeText(n *workspace.Node) string {
 	return string(n.Type)
 }
 
-// patchPainter colours differences line by line as they come, in parts that end anywhere.
+// patchPainter colours a patch line by line. The patch comes in parts that may end within a line.
 type patchPainter struct{ rest []byte }
 
 func (p *patchPainter) write(w io.Writer, part []byte, colour bool) error {

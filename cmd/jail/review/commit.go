@@ -1,4 +1,4 @@
-// Package review has the commands that show, commit, discard and revert what runs changed.
+// Package review has the commands that show, commit, discard and revert the changes of runs.
 package review
 
 import (
@@ -156,8 +156,8 @@ func runCommit(ctx context.Context, env *cli.Env, c *api.Client, o commitOptions
 	return nil
 }
 
-// commitPath cleans a path as people write it, ./src/ for example. A path that is not UTF-8 gets
-// the escapes with which jail diff shows it.
+// commitPath returns a path argument, ./src/ for example, as an API request has it. A path that is
+// not UTF-8 is escaped as jail diff shows it.
 func commitPath(arg string) string {
 	if !utf8.ValidString(arg) {
 		arg = workspace.Name(arg).String()
@@ -194,24 +194,24 @@ func writeCommitted(w io.Writer, colour bool, o commitOptions, r workspace.Resul
 		output.Count(len(r.Committed), "change", "changes"), output.Printable(o.id))
 }
 
-// A pick is one change with what was chosen of it.
+// A pick is one change, with the choice whether to take it or its hunks.
 type pick struct {
 	change api.Change
 	hunks  []workspace.Hunk
-	// Of its hunks, or one for a change without any.
+	// taken has one entry for each hunk, or a single one for a change without hunks.
 	taken []bool
 }
 
-// A choice is a whole review, from which someone chooses.
+// A choice has all changes of a review, for the user to choose from.
 type choice struct {
 	picks  []pick
 	digest string
 }
 
-// maxChoice is how many changes are chosen from by hand.
+// maxChoice bounds the changes of a choice.
 const maxChoice = 20000
 
-// review reads a review with its hunks, what needs attention first.
+// review reads the changes of a run with their hunks. Changes that need attention come first.
 func review(ctx context.Context, c *api.Client, id string) (ch choice, err error) {
 	for line, err := range c.Changes(ctx, id, api.PatchHunks) {
 		switch {
@@ -238,7 +238,7 @@ func review(ctx context.Context, c *api.Client, id string) (ch choice, err error
 	return ch, nil
 }
 
-// open reports whether there is anything to choose about a change.
+// open reports whether the change can be taken.
 func (p pick) open() bool { return p.change.Refused == "" }
 
 func (p pick) count() (taken int) {
@@ -250,8 +250,8 @@ func (p pick) count() (taken int) {
 	return taken
 }
 
-// request returns the request to commit exactly what was chosen. ok is false where nothing was. A
-// protected name that was chosen counts as named.
+// request returns the request to commit exactly what the user chose, protected names included. ok
+// is false if nothing was chosen.
 func (ch choice) request() (req shadows.CommitRequest, ok bool) {
 	req = shadows.CommitRequest{Digest: ch.digest, Exact: true, IncludeProtected: true,
 		Hunks: map[string][]int{}}
@@ -280,11 +280,11 @@ q  leave it and all that follows, and commit what was taken
 ?  show this
 `
 
-// errQuit ends the questions.
+// errQuit is returned by a question that the user answered with q.
 var errQuit = errors.New("quit")
 
-// ask asks about each hunk, and about each change without hunks, as git add -p does. The end of the
-// input counts as q. Only what was answered with yes is taken.
+// ask asks the user about each hunk, and each change without hunks, as git add -p does, and marks
+// those to take in ch. The end of the input counts as q.
 func ask(env *cli.Env, ch choice) error {
 	q := &questions{in: bufio.NewReader(env.Stdin), out: env.Stdout, colour: env.Colour()}
 	for i := range ch.picks {
@@ -341,7 +341,8 @@ func (q *questions) pick(p *pick) error {
 	return nil
 }
 
-// question asks until one of the letters is the answer.
+// question asks until the answer is one of letters, and returns it. For q, and at the end of the
+// input, the error is errQuit.
 func (q *questions) question(what, letters string) (byte, error) {
 	for {
 		fmt.Fprintf(q.out, "%s [%s]? ", what, strings.Join(strings.Split(letters, ""), ","))
@@ -363,7 +364,7 @@ func (q *questions) question(what, letters string) (byte, error) {
 	}
 }
 
-// hunkText is a hunk as a patch has it.
+// hunkText returns the lines of a hunk with its @@ header.
 func hunkText(h workspace.Hunk) []string {
 	head := fmt.Sprintf("@@ -%d,%d +%d,%d @@", h.From, h.FromLines, h.To, h.ToLines)
 	return append([]string{head}, h.Lines...)
@@ -385,7 +386,8 @@ func paintHunkLine(colour bool, line string) string {
 // maxPaths is how many paths a command lists without --verbose.
 const maxPaths = 20
 
-// someLines writes the lines of a list: all, or the first maxPaths and how many more there are.
+// someLines writes the n lines of a list, or, unless all is set, the first maxPaths and the number
+// of the others.
 func someLines(w io.Writer, all bool, n int, line func(i int) string) {
 	shown := n
 	if !all {
@@ -399,8 +401,8 @@ func someLines(w io.Writer, all bool, n int, line func(i int) string) {
 	}
 }
 
-// showProgress calls f, which commits or reverts, and shows the progress where stderr is a
-// terminal.
+// showProgress calls f, which commits or reverts the shadow id, and returns its error. Meanwhile it
+// shows the progress, unless silent is set or stderr is no terminal.
 func showProgress(ctx context.Context, env *cli.Env, c *api.Client, id string, silent bool,
 	f func() error) error {
 	if silent || !terminal.Is(env.Stderr) {
@@ -419,8 +421,8 @@ func showProgress(ctx context.Context, env *cli.Env, c *api.Client, id string, s
 	return err
 }
 
-// pollProgress shows the steps of the workspace id until ctx ends. It ends at an error, which f of
-// showProgress has too.
+// pollProgress shows the completed steps of the workspace id on stderr until ctx ends. It stops at
+// an error, which it ignores.
 func pollProgress(ctx context.Context, env *cli.Env, c *api.Client, id string) {
 	for range tick.Each(ctx.Done(), 200*time.Millisecond) {
 		all, err := c.Workspaces(ctx)

@@ -68,7 +68,7 @@ func NewDiff(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// diff shows the changes of the run that args names first, limited to the paths after it.
+// diff shows the changes of the run args[0], limited to the paths in args[1:].
 func diff(ctx context.Context, env *cli.Env, c *api.Client, args []string, f diffFlags) error {
 	patch := ""
 	if !f.stat && !f.nameOnly && !f.json {
@@ -91,14 +91,14 @@ func diff(ctx context.Context, env *cli.Env, c *api.Client, args []string, f dif
 	return errors.Join(show.end(f), out.Flush())
 }
 
-// diffWriter shows a review. It holds the list of changes back until the end, since changes that
-// need attention come first, and the differences come after the list.
+// diffWriter writes a review as text. It buffers the list of changes until the end, since it writes
+// changes that need attention first, and the differences after the list.
 type diffWriter struct {
-	// w keeps its first error, for its Flush.
+	// w returns its first write error again at Flush.
 	w      io.Writer
 	colour bool
 	all    bool
-	// The lines of the list, by how much attention they need.
+	// ranks has the lines of the list, by rank of attention.
 	ranks   [ranks]spill
 	patch   spill
 	summary *api.ReviewSummary
@@ -194,15 +194,15 @@ func (d *diffWriter) end(f diffFlags) error {
 	return nil
 }
 
-// gitFold holds back git's own files, until it is known whether jail understood each repository:
-// the reports of the repositories sum these files up.
+// gitFold buffers the changes to git's own files until the end. If jail understood each repository,
+// the reports about them are shown instead.
 type gitFold struct {
 	list, patch spill
 	painter     patchPainter
-	// count is the number of changes, bytes their size.
+	// count is the number of buffered changes, bytes the size of their new content.
 	count int
 	bytes int64
-	// open says that the current change is one of these.
+	// open: the current change is buffered here.
 	open bool
 }
 
@@ -220,8 +220,7 @@ func (g *gitFold) add(c api.Change, line string) error {
 	return err
 }
 
-// showGit writes what changed in repositories. folded reports whether that replaces the list of the
-// changes that were held back.
+// showGit writes the reports about repositories. folded: they replace the list in d.git.
 func (d *diffWriter) showGit() (folded bool) {
 	if d.summary == nil || len(d.summary.Git) == 0 {
 		return false
@@ -242,7 +241,7 @@ func (d *diffWriter) showGit() (folded bool) {
 	return folded
 }
 
-// gitLabel names a repository, unless it is that of the directory.
+// gitLabel returns the label of a repository: "git:" for .git, else "git PATH:".
 func gitLabel(r gitrepo.Report) string {
 	if r.Path == ".git" {
 		return "git:"
@@ -250,11 +249,10 @@ func gitLabel(r gitrepo.Report) string {
 	return "git " + output.Printable(r.Path) + ":"
 }
 
-// maxSpill is how much of a list is held in memory until it can be shown.
+// maxSpill is how many bytes a spill buffers in memory.
 const maxSpill = 1 << 20
 
-// A spill holds text back: in memory, and from 1 MiB on in an unlinked temporary file. With it a
-// list of any length can be sorted by attention.
+// A spill buffers text in memory, and from maxSpill bytes on in an unlinked temporary file.
 type spill struct {
 	buf  []byte
 	file *os.File
@@ -285,7 +283,7 @@ func (s *spill) flush() error {
 	return err
 }
 
-// copyTo writes the text to w, and empties the spill.
+// copyTo writes the buffered text to w and empties the spill.
 func (s *spill) copyTo(w io.Writer) error {
 	if s.file != nil {
 		defer s.close()

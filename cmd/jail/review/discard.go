@@ -36,7 +36,7 @@ type discardOptions struct {
 	force bool
 	json  bool
 
-	// These choose several shadows at one time.
+	// all and older choose several shadows. yes skips the question about them.
 	all, yes bool
 	older    string
 }
@@ -81,7 +81,7 @@ func NewDiscard(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// runDiscard throws one shadow away, or the changes to o.paths alone.
+// runDiscard discards one shadow, or only its changes at o.paths.
 func runDiscard(ctx context.Context, env *cli.Env, o discardOptions) error {
 	if len(o.paths) > 0 && o.force {
 		return exit.Usage("", "--force throws a whole shadow away, and takes no PATH")
@@ -104,7 +104,7 @@ func runDiscard(ctx context.Context, env *cli.Env, o discardOptions) error {
 	})
 }
 
-// discardPaths throws a part of a shadow away.
+// discardPaths discards the changes at o.paths of a shadow.
 func discardPaths(ctx context.Context, env *cli.Env, c *api.Client, o discardOptions) error {
 	var req shadows.DiscardRequest
 	for _, arg := range o.paths {
@@ -121,10 +121,10 @@ func discardPaths(ctx context.Context, env *cli.Env, c *api.Client, o discardOpt
 		gone.Added, gone.Modified, gone.Deleted, left.Added+left.Modified+left.Deleted))
 }
 
-// discarded is what jail discard --all and --older print as JSON.
+// discarded is the JSON output of jail discard --all and --older: ids of shadows.
 type discarded struct {
 	Discarded []string `json:"discarded"`
-	// Left alone, since something may write to them.
+	// Open are shadows that are in use and were not discarded.
 	Open []string `json:"open"`
 }
 
@@ -164,7 +164,8 @@ func discardMany(ctx context.Context, env *cli.Env, o discardOptions) error {
 	})
 }
 
-// chooseShadows returns the shadows of a user that were made before a time and are not in use.
+// chooseShadows returns the shadows of a user that were prepared up to a time and are not in use.
+// done.Open lists those in use.
 func chooseShadows(all []shadows.WorkspaceInfo, uid uint32,
 	before time.Time) (chosen []shadows.WorkspaceInfo, done discarded) {
 	done = discarded{Discarded: []string{}, Open: []string{}}
@@ -181,7 +182,8 @@ func chooseShadows(all []shadows.WorkspaceInfo, uid uint32,
 	return chosen, done
 }
 
-// confirmDiscard asks once for all shadows. The end of the input counts as no.
+// confirmDiscard asks the user once about all chosen shadows. It returns an error unless the answer
+// is yes. The end of the input counts as no.
 func confirmDiscard(env *cli.Env, chosen []shadows.WorkspaceInfo) error {
 	var bytes int64
 	back := 0
@@ -199,7 +201,7 @@ func confirmDiscard(env *cli.Env, chosen []shadows.WorkspaceInfo) error {
 		output.Count(len(chosen), "shadow", "shadows"), output.Size(bytes), with)
 }
 
-// parseAge reads how old something must be: a duration, or a number of days or weeks, as 3d.
+// parseAge parses an age: a Go duration, or a number of days or weeks such as 3d. "" is 0.
 func parseAge(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil

@@ -83,8 +83,8 @@ func runRevert(ctx context.Context, env *cli.Env, c *api.Client, o revertOptions
 	})
 }
 
-// withConflicts prints both sides of the conflicts in err, as JSON where that was asked for, and
-// returns err.
+// withConflicts prints both sides of the conflicts in err, with the labels real and shadow or as
+// JSON, and returns err, joined with a write error.
 func withConflicts(env *cli.Env, err error, asJSON bool, real, shadow string) error {
 	e := exit.Describe(err)
 	if conflicts := e.Conflicts; len(conflicts) > 0 {

@@ -54,7 +54,7 @@ type attempt struct {
 	Digest  string             `json:"digest"`
 }
 
-// A tried is the outcome of a try.
+// A tried is the result of jail branch try, printed as JSON with --json.
 type tried struct {
 	Parent   string          `json:"parent"`
 	Attempts []attempt       `json:"attempts"`
@@ -114,8 +114,8 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 	out := tried{Parent: o.from}
 	ask := message.SessionRequest{Request: req}
 	if o.from == "" {
-		// What is thrown away with a try that fails is its own: a session of that id that is there
-		// already may hold work, and would be returned as it is.
+		// undo discards the parent, so it must be new: StartSession would return an existing
+		// session of this id, which may hold work.
 		if err := isNew(ctx, c, req.ID); err != nil {
 			return err
 		}
@@ -126,8 +126,8 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 		out.Parent = s.ID
 	}
 	ask.ID, ask.Inherit = "", nil
-	// undo throws the branches away, and the parent if it is new. The error of a step before is the
-	// one to tell.
+	// undo discards the branches, and the parent if it is new. It ignores errors, since the error
+	// of an earlier step is returned.
 	undo := func() {
 		ctx := context.WithoutCancel(ctx)
 		for _, a := range out.Attempts {
@@ -165,7 +165,7 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 	return env.Show(o.json, out, func(w io.Writer) { writeTried(w, out, outputs) })
 }
 
-// isNew returns an error if there is a session of that id.
+// isNew returns an error if there is a session with this id. "" is always new.
 func isNew(ctx context.Context, c *api.Client, id string) error {
 	all, err := c.Sessions(ctx)
 	for _, s := range all {
@@ -176,10 +176,9 @@ func isNew(ctx context.Context, c *api.Client, id string) error {
 	return err
 }
 
-// refused returns the error of the first attempt, if no attempt ran to its end or changed anything:
-// the tool does not exist, the policy refuses it, or it waits for an approval. Each attempt has asked
-// for one, and no session is left that it would be for: the first one remains, for all of the next
-// try.
+// refused returns the error of the first attempt, if all attempts failed and none changed anything:
+// the tool does not exist, the policy refuses it, or it needs an approval. In the last case each
+// attempt has asked for one. refused withdraws all but the first, which is for the next try.
 func (t *tried) refused(ctx context.Context, c *api.Client) error {
 	for _, a := range t.Attempts {
 		if a.Result.Error == nil || len(a.Changes) > 0 {
@@ -192,7 +191,7 @@ func (t *tried) refused(ctx context.Context, c *api.Client) error {
 	}
 	for _, a := range t.Attempts[1:] {
 		if id := a.Result.Error.Approval; id != "" {
-			// One that is decided already is left as it is.
+			// This fails for an approval that is decided already.
 			_, _ = c.Approvals().Withdraw(ctx, id)
 		}
 	}
@@ -201,10 +200,10 @@ func (t *tried) refused(ctx context.Context, c *api.Client) error {
 	return &first
 }
 
-// fork makes the branches.
+// fork makes n branches of the parent and adds their attempts.
 func (t *tried) fork(ctx context.Context, c *api.Client, n int, ask message.SessionRequest) error {
 	for i := range n {
-		// One that is cut off would leave a branch that nobody knows.
+		// An interrupted Fork could leave a branch that undo does not know.
 		b, err := api.BranchesOf(c).Fork(context.WithoutCancel(ctx), t.Parent, message.ForkRequest{
 			ID: fmt.Sprintf("%s-%d", t.Parent, i+1), Session: &ask})
 		if err != nil {
@@ -215,7 +214,7 @@ func (t *tried) fork(ctx context.Context, c *api.Client, n int, ask message.Sess
 	return nil
 }
 
-// run runs the tool in all branches, and returns what it wrote in each.
+// run runs the tool in all branches at the same time, and returns its output in each.
 func (t *tried) run(ctx context.Context, c *api.Client, tool []string,
 	req message.Request) []*bytes.Buffer {
 	outputs := make([]*bytes.Buffer, len(t.Attempts))
@@ -264,8 +263,8 @@ func writeTried(w io.Writer, t tried, outputs []*bytes.Buffer) {
 	output.Table(w, rows)
 }
 
-// cellText is a change beside those of other attempts: its mark, and the first digits of what it
-// made, so that equal cells are equal changes.
+// cellText returns the text of one cell: the mark of the change, and the first digits of the new
+// content's hash, so that equal cells are equal changes.
 func cellText(c *workspace.Change) string {
 	if c == nil {
 		return "-"

@@ -18,7 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// workspaceState marks a shadow whose run was cut off.
+// workspaceState returns the state of a shadow, with ", cut off" if its run was interrupted.
 func workspaceState(i shadows.WorkspaceInfo) string {
 	if i.Unfinished {
 		return string(i.State) + ", cut off"
@@ -26,7 +26,8 @@ func workspaceState(i shadows.WorkspaceInfo) string {
 	return string(i.State)
 }
 
-// revertible says until when the last commit of a shadow can be undone.
+// revertible returns until when the last commit of a shadow can be reverted, "no" if it cannot, and
+// "-" if there is none.
 func revertible(i shadows.WorkspaceInfo) string {
 	for _, c := range slices.Backward(i.Commits) {
 		switch {
