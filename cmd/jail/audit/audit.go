@@ -55,9 +55,9 @@ func (l logFlag) dir(env *cli.Env) string {
 	return string(l)
 }
 
-// askDaemon reports whether the records must come from the daemon: no --log was given, and the
+// needsDaemon reports whether the records must come from the daemon: no --log was given, and the
 // caller may not read the daemon's log.
-func (l logFlag) askDaemon(env *cli.Env) bool { return l == "" && mayNotRead(env) }
+func (l logFlag) needsDaemon(env *cli.Env) bool { return l == "" && mayNotRead(env) }
 
 // logError returns err with the name of the log and a hint. dir is the directory of the log.
 func logError(dir string, err error) error {

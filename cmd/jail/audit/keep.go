@@ -110,7 +110,7 @@ func needLog(env *cli.Env) error {
 // daemon may read the log, search sends request to the daemon, and f is not used.
 func (l logFlag) search(ctx context.Context, env *cli.Env, f audit.Filter,
 	request message.RecordsRequest, noIndex bool) iter.Seq2[audit.Record, error] {
-	if l.askDaemon(env) {
+	if l.needsDaemon(env) {
 		return askDaemon(ctx, env, request)
 	}
 	dir := l.dir(env)

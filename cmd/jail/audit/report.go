@@ -58,7 +58,7 @@ func runReport(ctx context.Context, env *cli.Env, o reportOptions) error {
 	if o.session {
 		f = audit.Filter{Session: o.id}
 	}
-	ask := o.log.askDaemon(env)
+	ask := o.log.needsDaemon(env)
 	records := o.log.search(ctx, env, f,
 		message.RecordsRequest{Run: f.Run, Session: f.Session}, false)
 	rep, err := report.Make(records, o.id, o.session)

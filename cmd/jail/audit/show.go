@@ -58,7 +58,7 @@ func runShow(ctx context.Context, env *cli.Env, o showOptions) error {
 	}
 	dir := o.log.dir(env)
 	records := audit.Scan(dir, filter)
-	if o.log.askDaemon(env) {
+	if o.log.needsDaemon(env) {
 		records = askDaemon(ctx, env, req)
 	}
 	return showRecords(env, env.Stream, dir, records, o.json)
@@ -345,7 +345,7 @@ func runTail(ctx context.Context, env *cli.Env, o tailOptions, fromAfter bool) e
 	dir := o.log.dir(env)
 	var records iter.Seq2[audit.Record, error]
 	switch {
-	case o.log.askDaemon(env):
+	case o.log.needsDaemon(env):
 		records = tailDaemon(ctx, env, message.EventsRequest{After: &o.after,
 			RecordsRequest: req}, o.lines, o.follow)
 	case o.lines == all:
