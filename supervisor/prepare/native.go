@@ -417,8 +417,9 @@ func (f *finder) hintToShow(at string) string {
 		native)
 }
 
-// environ returns the whole environment of a tool. A program also gets a PATH, proxy variables and
-// the variables of its image, unless the policy or the caller sets them.
+// environ returns the whole environment of a tool. If the policy grants programs of the host, or
+// there is an image, it has a PATH and the variables of the image, and for a program also those for
+// processors, the proxy and certificates, unless the policy or the caller sets them.
 func (f *finder) environ(t Tool, relay netip.AddrPort) ([]string, error) {
 	env, err := environ(f.policy, f.req, f.target(t).inJail(f.cwd))
 	// The module's only directory has no name that PWD could hold.
