@@ -22,7 +22,7 @@ type Decision struct {
 	// Credential is the name of the credential that the proxy attaches to an allowed Connect, or
 	// "".
 	Credential string
-	// Fetch is the rule that allows a Connect; nil for other questions.
+	// Fetch is the rule that grants a Connect, also one that needs an approval; else nil.
 	Fetch *FetchRule
 }
 
@@ -87,8 +87,8 @@ const RuleInternal = `fetch.allow host = "*" stands for public hosts only`
 
 // Unnamed returns the first layer that grants a request to an internal host only by rules with the
 // host "*", which stands for public hosts only. Internal hosts need a rule with their name, or a
-// pattern for names below a domain. The ceiling and layers without fetch rules need not name them.
-// ok is false if there is no such layer.
+// pattern for names below a domain. The first layer, which is the ceiling, and layers that leave
+// all requests to the others need not name them. The bool is false if there is no such layer.
 func (e Effective) Unnamed(q Connect) (Layer, bool) {
 	for _, l := range e.layers[min(1, len(e.layers)):] {
 		f := l.Policy.Fetch.Normal()

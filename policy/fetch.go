@@ -296,7 +296,7 @@ func (r FetchDeny) String() string {
 }
 
 // matches reports whether the rule denies a request. A tunnel hides its requests, so it is denied
-// if the rule denies any of them.
+// if the rule denies any of them. If the method is unknown, only a rule that denies all matches.
 func (r FetchDeny) matches(q Connect) bool {
 	if !r.Host.Match(q.Host) || !r.Ports.Has(q.Port) {
 		return false

@@ -60,7 +60,8 @@ type named[T any] struct {
 	rule T
 }
 
-// meetLists returns the pairwise meets of two lists, in normal form.
+// meetLists returns the pairwise meets of two lists, in normal form. If there are more than
+// maxRules, it returns nil, which grants nothing.
 func meetLists[T meeting[T]](a, b []T) []T {
 	var out []T
 	for _, x := range a {

@@ -105,8 +105,8 @@ func (m Mount) String() string {
 	return target + " from " + m.Source + " " + m.Access.String()
 }
 
-// beneath returns the path of path relative to dir ("" for dir itself). ok is false if it is not below
-// dir. Both are clean and absolute, or empty: the empty path contains only itself.
+// beneath returns the path of path relative to dir ("" for dir itself). ok is false if it is not
+// below dir. Both are clean and absolute, or empty: the empty path contains only itself.
 func beneath(dir, path string) (rel string, ok bool) {
 	if dir == "" || path == "" {
 		return "", dir == path

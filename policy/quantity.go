@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Unlimited is the top of each limit. A file cannot express it, except by leaving the limit out.
+// Unlimited is the top of each limit. No file can write it: a limit that a ceiling or a request
+// leaves out narrows nothing.
 const Unlimited = math.MaxInt64
 
 // Unit is how a limit is counted and written.
@@ -55,7 +56,7 @@ func (u Unit) Parse(text string) (int64, error) {
 	return u.inRange(n, text)
 }
 
-// inRange returns n, or an error if it is outside of the bounds of the unit. text is quoted in errors.
+// inRange returns n, or an error if it is outside of the bounds of the unit. Errors show text.
 func (u Unit) inRange(n int64, text string) (int64, error) {
 	least, most := u.bounds()
 	switch {

@@ -14,8 +14,8 @@ const pathBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 
 // CanonicalPath returns the canonical form of a request's path, in which it is decided and sent:
 // allowed bytes are unescaped, all others escaped with upper-case digits. It refuses paths that two
-// servers could read differently: with an encoded slash, dot, percent, semicolon or backslash, dot
-// segments, empty segments, parameters, or bytes that are no UTF-8.
+// servers could read differently: with an encoded slash, dot, percent, semicolon, backslash, ?, #
+// or control character, dot segments, empty segments, parameters, or bytes that are no UTF-8.
 func CanonicalPath(raw string) (string, error) {
 	if !strings.HasPrefix(raw, "/") {
 		return "", errors.New("the path does not start with a slash")

@@ -42,7 +42,7 @@ func (s *State) Rules() syntax.Host { return s.rules }
 // A Change is a difference between the files on the disk and the state in force.
 type Change struct {
 	Old, New string // digests of states
-	// the files that are new, gone or changed: "ceiling", or a profile's name
+	// the files that are new, gone or changed: "ceiling", or "profile NAME"
 	Names []string
 	// Err is why the new state is refused. The old one stays in force.
 	Err error
@@ -56,7 +56,7 @@ type Status struct {
 	// the number of states taken after the first
 	Reloads  int64
 	Failures int64 // states that were refused
-	// why the files on the disk are not in force; nil if they are
+	// why the files on the disk are not in force, or which of them cannot be used; else nil
 	Err error
 }
 
@@ -172,7 +172,7 @@ func (s *Source) reload(told bool) {
 		Failures: s.status.Failures, Err: next.problems(nil)}
 }
 
-// read reads all files into a new state.
+// read reads all files into a new state, each once and by its descriptor.
 func (s *Source) read() (*State, error) {
 	state := &State{ceilingPath: s.options.Ceiling}
 	set, err := Load(s.options.Dir)

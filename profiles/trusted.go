@@ -151,7 +151,8 @@ func quoted(paths []string) string {
 	return strings.Join(out, " ")
 }
 
-// readFile reads a file of a trusted directory after checking its owner and mode.
+// readFile reads a file of a trusted directory. It opens the file once and checks owner and mode by
+// the descriptor, so that the file cannot be exchanged between the check and the read.
 func readFile(root *os.Root, dir, name string) ([]byte, error) {
 	return readChecked(root, dir, name, func(info fs.FileInfo) string {
 		return othersWrite(info, filepath.Join(dir, name))
@@ -159,7 +160,8 @@ func readFile(root *os.Root, dir, name string) ([]byte, error) {
 }
 
 // ReadWorkspace reads a policy file that can only narrow from an open directory. It must belong to
-// root or one of owners, and not be writable by everyone. Parent directories are not checked.
+// root or one of owners, whose groups may write it, and not be writable by everyone. Else it is
+// held to the rules of ReadTrusted. Parent directories are not checked.
 func ReadWorkspace(dir *os.File, name string, owners ...uint32) ([]byte, error) {
 	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
 	if err != nil {

@@ -150,8 +150,8 @@ func (o Options) settled() string {
 	return before
 }
 
-// eachBelow calls f for dir, its policy files, signatures and subdirectories, to the depth of
-// readDir.
+// eachBelow calls f for dir, its policy files, signatures and subdirectories, in order, to the
+// depth of readDir.
 func eachBelow(dir string, f func(path string, info fs.FileInfo)) {
 	if dir == "" {
 		return

@@ -151,7 +151,8 @@ func blindLinks(d Draft, l Lesson) []Item {
 	return out
 }
 
-// guarded returns a sentence for each protected file that the runs wrote, and for /proc.
+// guarded returns a sentence for each pattern of protected names, with the first such file that the
+// runs wrote, and one for /proc.
 func guarded(l Lesson) []string {
 	var out []string
 	proc := 0

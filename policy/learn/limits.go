@@ -48,8 +48,9 @@ const (
 // roundUp rounds n up to a multiple.
 func roundUp(n, multiple int64) int64 { return (n + multiple - 1) / multiple * multiple }
 
-// Bounds returns limits made from peaks: about four times the peak, with minimums for other files
-// of the same kind. fetches adds fetch limits. factor is 1, or more if a run reached a limit.
+// Bounds returns limits made from peaks: about four times the peak, or twice for memory, processes
+// and requests, with minimums for other files of the same kind. fetches adds fetch limits. factor
+// is 1, or more if a run reached a limit.
 func Bounds(p Peaks, fetches bool, factor int64) []LimitLine {
 	u := policy.Duration
 	line := func(name string, value int64, why string) LimitLine {

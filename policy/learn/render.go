@@ -45,7 +45,8 @@ type text struct{ out strings.Builder }
 
 func (w *text) line(format string, args ...any) { fmt.Fprintf(&w.out, format+"\n", args...) }
 
-// comment writes a comment line. Text that a tool chose is escaped.
+// comment writes each line of s as a comment. It escapes unprintable characters, so that text that
+// a tool chose cannot end the comment.
 func (w *text) comment(s string) {
 	for line := range strings.SplitSeq(s, "\n") {
 		w.line("# %s", plain(line))

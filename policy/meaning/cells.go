@@ -7,8 +7,8 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// maxCells bounds the states of the product of all patterns. With more states, one name for each
-// pattern is used instead, and the answer is marked as not exact.
+// maxCells bounds the states of the product of all patterns. With more, the search ends, names for
+// each pattern alone are added, and the answer is marked as not exact.
 const maxCells = 1 << 14
 
 // A shape is the form of the names that are searched.

@@ -39,7 +39,7 @@ type Answer struct {
 	At     *syntax.Position `json:"at,omitempty"`
 	Value  string           `json:"value,omitempty"` // of a limit
 	Layers []Verdict        `json:"layers"`
-	// Change is the smallest change of the answer: a step for each layer that must change.
+	// Change is the least that would reverse the answer: a step for each layer that must change.
 	Change []Step `json:"change,omitempty"`
 	// Internal is the operator's entry that makes the host of a connect internal; "" for none.
 	Internal string `json:"internal,omitempty"`

@@ -51,7 +51,8 @@ type Pointed struct {
 	Far int `json:"far"`
 }
 
-// TestExactNames: encoding/json matches the names of fields without case, which strict.JSON does not.
+// TestExactNames: encoding/json matches the names of fields without case, which strict.JSON does
+// not.
 func TestExactNames(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"inner":"x","outer":"y","far":1,"Plain":true,"-":1}`:           "",

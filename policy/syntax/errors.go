@@ -139,7 +139,7 @@ func DidYouMean(word string, words []string) string {
 	best, distance := "", 3
 	for _, w := range words {
 		d := editDistance(strings.ToLower(word), w)
-		// Up to a third of a word may differ, but never all of a short one.
+		// At most two letters may differ, and less than half of a word.
 		if d < distance && d*2 < max(len(w), 2) {
 			best, distance = w, d
 		}

@@ -103,8 +103,8 @@ func TestHostRulesAreTheCeilings(t *testing.T) {
 	}
 }
 
-// TestCeilingOfImages: a ceiling that bounds the programs of the host and does not name images grants
-// none, and what Render writes of a ceiling means the same.
+// TestCeilingOfImages: a ceiling that bounds the programs of the host and does not name images
+// grants none, and what Render writes of a ceiling means the same.
 func TestCeilingOfImages(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                       "[**]",

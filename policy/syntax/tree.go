@@ -96,7 +96,8 @@ func parseTree(file string, data []byte, errs *Errors) *node {
 	return root
 }
 
-// plainText refuses characters that no policy file should have, before the file is parsed.
+// plainText refuses a file that is larger than MaxBytes, has a byte order mark or is not UTF-8,
+// before it is parsed.
 func (b *treeBuilder) plainText(data []byte) bool {
 	first := Position{b.file, 1, 1}
 	switch {

@@ -137,7 +137,8 @@ func TestQueueMemory(t *testing.T) {
 	})
 }
 
-// What waits for memory keeps no invocation of the same user's sessions waiting, which asks for none.
+// What waits for memory keeps no invocation of the same user's sessions waiting, which asks for
+// none.
 func TestQueueMemoryOfOneLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &asker{t: t, q: New(small()), leave: map[string]func(){}}
@@ -253,8 +254,8 @@ func TestQueueFair(t *testing.T) {
 	})
 }
 
-// One session with many runs that wait keeps no other session of the same user waiting behind all of
-// them, and one that asks again and again does not keep them waiting, either.
+// One session with many runs that wait keeps no other session of the same user waiting behind all
+// of them, and one that asks again and again does not keep them waiting, either.
 func TestQueueFairToSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(config.Bounds{Runs: 1, Memory: 100, Waiting: 200, Wait: time.Hour})

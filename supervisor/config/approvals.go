@@ -10,8 +10,8 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// Approvals are the operator's settings for approvals, from a TOML file that only the daemon's user
-// may write. jaild(8) describes them:
+// Approvals are the operator's settings for approvals, from a TOML file that only root and the
+// daemon's user may write. jaild(8) describes them:
 //
 //	mcp    = false                         # whether jail mcp may decide; true if missing
 //	notify = ["/usr/local/bin/tell", "-q"] # started for each action that begins to wait

@@ -25,7 +25,8 @@ type Config struct {
 	StateDir string
 	// LogDir holds the audit log.
 	LogDir string
-	// Bundles are the directories of the bundles that came with jail; earlier ones win.
+	// Bundles are the directories of the bundles that came with jail. Of two bundles with one name
+	// the one in the earlier directory is used.
 	Bundles []string
 	// Tools holds pulled bundles and the keys of their publishers; everybody can read it.
 	Tools string
@@ -188,8 +189,8 @@ func DefaultBounds(memory int64, descriptors uint64) Bounds {
 		Connections: int(connections)}
 }
 
-// DefaultBounds prewarms up to four jails per processor and one per gibibyte of memory, of which a
-// jail takes a few hundredths.
+// DefaultBounds prewarms at most four jails per processor, one per perWarm bytes of memory, of
+// which a jail takes a few hundredths, and maxWarm in all.
 const (
 	perWarm = 1 << 30
 	maxWarm = 64

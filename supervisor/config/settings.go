@@ -21,8 +21,8 @@ import (
 // leastCache is the smallest cache of compiled modules that the settings may ask for, in bytes.
 const leastCache = 1 << 20
 
-// Settings are the operator's settings of the daemon, from a TOML file that only root or its owner
-// may write. jaild(8) describes them. DefaultBounds supplies values that are missing.
+// Settings are the operator's settings of the daemon, from a TOML file that only root and the
+// daemon's user may write. jaild(8) describes them. DefaultBounds supplies values that are missing.
 //
 //	metrics = "127.0.0.1:9464"   # where Prometheus finds them, besides the socket; "" for nowhere
 //
@@ -177,8 +177,8 @@ func (s *Settings) Bounds() (Bounds, error) {
 	return b, nil
 }
 
-// ReadNode reads the operator's settings for OCI containers from a TOML file that may be missing.
-// docs/oci.md describes the keys.
+// ReadNode reads the operator's settings for OCI containers from a TOML file that only root and the
+// caller may write. The file may be missing. docs/oci.md describes the keys.
 //
 //	profile  = "container"             # of containers that name none
 //	profiles = ["container-strict"]    # that the annotation jail.profile may name

@@ -46,8 +46,9 @@ func openVersions(dir string) (*versions, error) {
 	return v, nil
 }
 
-// admit refuses a profile that the ceiling's keys have not signed, or that is older than the
-// version in force. It accepts all if the ceiling wants no signatures.
+// admit refuses a profile that the ceiling's keys have not signed, that is older than the highest
+// version that was ever in force, or that is another text of that version. It accepts all if the
+// ceiling wants no signatures.
 func (v *versions) admit(rules syntax.Host, name string, text, signature []byte) error {
 	if rules.SignedBy == nil {
 		return nil

@@ -72,7 +72,8 @@ type Report struct {
 	Stable map[string]bool `json:"compared"`
 }
 
-// ErrFailed is wrapped by errors about a run that failed although OnFailure is not set.
+// ErrFailed is wrapped by errors about a run that met a limit, or that exited with another code
+// than 0 although OnFailure is not set.
 var ErrFailed = errors.New("nothing is learnt from a run that fails")
 
 // An Unlike error tells how a run under the learned policy differed from the first ones.

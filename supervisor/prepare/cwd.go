@@ -99,9 +99,9 @@ func (j *Job) beneath(dir string) (rel string, ok bool, err error) {
 // fdPath returns the path of an open directory in /proc, which is valid even if it is renamed.
 func fdPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
-// checkCwd returns an error if the working directory is hidden or missing. It does not look in a
-// session, whose shadow differs from the real directory. Where a link leads is known only in the
-// jail: the runner checks that before it starts the tool.
+// checkCwd returns an error if the working directory is hidden or missing. In a session it checks
+// only for hidden ones, since the shadow may differ from the real directory. Where a link leads is
+// known only in the jail: the runner checks that before it starts the tool.
 func (j *Job) checkCwd(rel, cwd string) error {
 	if rel == "." {
 		return nil

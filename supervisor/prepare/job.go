@@ -80,7 +80,7 @@ type Session struct {
 	Group string
 	// Source is the workspace's real directory, nil without one.
 	Source *os.File
-	// Kept is what earlier invocations left in the environment.
+	// Kept is the environment and the directory that earlier invocations left.
 	Kept Kept
 	// Modules are the modules of the session's shared engines; nil if it has none.
 	Modules *Modules
@@ -121,7 +121,8 @@ func (in *Session) openSource() (*os.File, error) {
 	return os.NewFile(uintptr(fd), of.Name()), nil
 }
 
-// Close closes the files of the job and releases its ids, unless they are its session's.
+// Close closes the files of the job, and releases its cached modules, its image, and its ids unless
+// they are its session's.
 func (j *Job) Close() {
 	for _, f := range slices.Concat(j.Host.Binds, j.Tool.files(), []*os.File{j.Source, j.Host.Agent.Dir()}) {
 		if f != nil {

@@ -28,15 +28,16 @@ import (
 const (
 	// defaultPath is the PATH of programs if the policy sets none.
 	defaultPath = "/usr/local/bin:/usr/bin:/bin"
-	// maxProgram is the largest program that is hashed, in bytes.
+	// maxProgram is the largest program that a request may name, in bytes: it is hashed.
 	maxProgram = 1 << 30
 	// maxSearched is how many directories of the caller's PATH are searched for a hint.
 	maxSearched = 64
 )
 
-// findProgram finds the tool of the request. An allowed bundle command comes first; then, if the
-// policy grants programs of the host, a program by its path in the jail or on the jail's PATH. With
-// an image, or for an agent whose manifest names a program, only programs are searched.
+// findProgram finds the tool of the request, as findTool does if the policy grants no program of
+// the host. If it grants some, a .wasm file or an allowed bundle command comes first, then a
+// program by its path in the jail or on the jail's PATH, then another file as a module. With an
+// image, or for an agent whose manifest names a program, only programs are searched.
 func (f *finder) findProgram() (Tool, error) {
 	name := f.req.Tool
 	if f.image != nil || f.req.Agent != nil && f.req.Agent.Native {
@@ -416,8 +417,9 @@ func (f *finder) hintToShow(at string) string {
 		native)
 }
 
-// environ returns the whole environment of a tool. A program also gets a PATH, proxy variables and
-// the variables of its image, unless the policy or the caller sets them.
+// environ returns the whole environment of a tool. If the policy grants programs of the host, or
+// there is an image, it has a PATH and the variables of the image, and for a program also those for
+// processors, the proxy and certificates, unless the policy or the caller sets them.
 func (f *finder) environ(t Tool, relay netip.AddrPort) ([]string, error) {
 	env, err := environ(f.policy, f.req, f.target(t).inJail(f.cwd))
 	// The module's only directory has no name that PWD could hold.

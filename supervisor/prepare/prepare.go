@@ -314,7 +314,8 @@ func (f *finder) find(holds bool) (Tool, error) {
 }
 
 // narrow applies the policy's rules for the tool that was found. A program is looked up again in
-// the mounts that are left: it must be the same file at the same path.
+// the mounts that are left: it must have the same content at the same path, and what starts it must
+// be there too.
 func (f *finder) narrow(found Tool) error {
 	before := f.policy.Digest()
 	if f.policy = f.policy.For(found.Name); f.policy.Digest() == before || found.Native == "" {
