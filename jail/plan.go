@@ -188,8 +188,8 @@ func (p Plan) ImageRoot() *Mount {
 // A Mount is one mount of the jail's root. Everything is nosuid and nodev.
 type Mount struct {
 	Kind string `json:"kind"`
-	// For a bind, state or image: a path of the host. For a cache: its id, which depends on its
-	// user.
+	// For a bind, state or image: a path of the host. For a cache: its id, which says for whom it
+	// is kept.
 	Source string `json:"source,omitempty"`
 	// For a cache, its name in the policy; for an image, its digest.
 	Name   string `json:"name,omitempty"`
@@ -247,8 +247,8 @@ type Fetch struct {
 	Limits string   `json:"limits"`
 	Mode   string   `json:"mode"` // enforce or report
 	// TLS says who terminates a tool's TLS. "intercept": the proxy, with a certificate authority
-	// for the run, except for hosts whose rule says opaque. "opaque": the host; tunnels to such
-	// hosts are granted only, and the proxy itself speaks TLS for all other requests.
+	// for the run, except for hosts whose rule says opaque. "opaque": the host, since tunnels only
+	// to such hosts are granted; the proxy itself speaks TLS for all other requests.
 	TLS string `json:"tls"`
 }
 
