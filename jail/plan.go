@@ -99,7 +99,8 @@ type IDs struct {
 	Size uint32 `json:"size"`
 	UID  uint32 `json:"uid"` // inside
 	GID  uint32 `json:"gid"` // inside
-	// Extra maps the id of the workspace's owner if that is above the range.
+	// Extra maps the uid or gid of the workspace, or of the agent's directory, if one is above the
+	// range. It takes the last host id of the range.
 	Extra []IDMap `json:"extra,omitempty"`
 	// The jail is an ordinary user's: its only ids are the user's, base, and the group's,
 	// group_base.
