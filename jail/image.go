@@ -64,8 +64,8 @@ func imageRules(i *Image, p Plan) []LandlockRule {
 	return rules
 }
 
-// checkImage returns an error if the policy does not grant the request's image, or if the run is an
-// agent's or not a native program's.
+// checkImage returns an error if the policy does not grant the request's image, if its directory is
+// not a clean absolute path, or if the run is an agent's or not a native program's.
 func checkImage(pol policy.Policy, r Request) error {
 	switch {
 	case r.Image == nil:

@@ -132,7 +132,8 @@ func newDevices(c Command) []string {
 
 // nativeLandlock returns the domain for native programs. It lets whole trees run, or the programs
 // that the request lists. It grants the device nodes with ioctl(2) and the jail's own files. Named
-// pipes and sockets can be made on a tmpfs and in the shadow, whose commit leaves them out.
+// pipes and sockets can be made on a tmpfs, in the upper layer of an image and in the shadow, whose
+// commit leaves them out.
 func nativeLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 	l := initDomain()
 	if w := p.Workspace; w != nil {

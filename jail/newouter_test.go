@@ -32,8 +32,8 @@ func outerPlan(t *testing.T, profile, layer string,
 	return jail.NewPlan(eff, r)
 }
 
-// TestProcFixed: where the kernel narrows no mounted proc, a plan has no files of the machine in it,
-// and everything else. Another kernel inside has a proc of its own.
+// TestProcFixed: where the kernel narrows no mounted proc, a plan has no files of the machine in
+// it, and everything else. Another kernel inside has a proc of its own.
 func TestProcFixed(t *testing.T) {
 	fixed := func(_ *policy.Policy, r *jail.Request) { r.ProcFixed = true }
 	for _, layer := range []string{"none", "bwrap", "crun", "runsc"} {

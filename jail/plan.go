@@ -99,7 +99,8 @@ type IDs struct {
 	Size uint32 `json:"size"`
 	UID  uint32 `json:"uid"` // inside
 	GID  uint32 `json:"gid"` // inside
-	// Extra maps the id of the workspace's owner if that is above the range.
+	// Extra maps the uid or gid of the workspace, or of the agent's directory, if one is above the
+	// range. It takes the last host id of the range.
 	Extra []IDMap `json:"extra,omitempty"`
 	// The jail is an ordinary user's: its only ids are the user's, base, and the group's,
 	// group_base.
@@ -188,8 +189,8 @@ func (p Plan) ImageRoot() *Mount {
 // A Mount is one mount of the jail's root. Everything is nosuid and nodev.
 type Mount struct {
 	Kind string `json:"kind"`
-	// For a bind, state or image: a path of the host. For a cache: its id, which depends on its
-	// user.
+	// For a bind, state or image: a path of the host. For a cache: its id, which says for whom it
+	// is kept.
 	Source string `json:"source,omitempty"`
 	// For a cache, its name in the policy; for an image, its digest.
 	Name   string `json:"name,omitempty"`
@@ -247,8 +248,8 @@ type Fetch struct {
 	Limits string   `json:"limits"`
 	Mode   string   `json:"mode"` // enforce or report
 	// TLS says who terminates a tool's TLS. "intercept": the proxy, with a certificate authority
-	// for the run, except for hosts whose rule says opaque. "opaque": the host; tunnels to such
-	// hosts are granted only, and the proxy itself speaks TLS for all other requests.
+	// for the run, except for hosts whose rule says opaque. "opaque": the host, since tunnels only
+	// to such hosts are granted; the proxy itself speaks TLS for all other requests.
 	TLS string `json:"tls"`
 }
 

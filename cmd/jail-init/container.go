@@ -17,8 +17,8 @@ import (
 // refusedCode is the exit code of a container's process whose module is refused.
 const refusedCode = 126
 
-// containerModule runs a WebAssembly module as a process of a container. The module sees the root of
-// the container with its mounts, without the kernel's own file systems.
+// containerModule runs a WebAssembly module as a process of a container. The module sees the root
+// of the container with its mounts, without the kernel's own file systems.
 func containerModule(fd string, env []string) int {
 	endBySignal()
 	m, err := guest.EnterModule(fd, env)

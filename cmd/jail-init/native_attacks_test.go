@@ -242,8 +242,8 @@ func TestNativeAttacks(t *testing.T) {
 }
 
 // Nothing is typed into a terminal by what runs on it, not even into the jail's own, with -t or
-// without. A program finds no terminal of the host, and no more than a devpts of the jail's own gives
-// it. T-021.
+// without. A program finds no terminal of the host, and no more than a devpts of the jail's own
+// gives it. T-021.
 func TestNativeTerminalAttacks(t *testing.T) {
 	b := newBed(t)
 	for _, name := range []string{"push_terminal", "push_terminal_wide", "console_terminal"} {

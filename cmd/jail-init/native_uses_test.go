@@ -128,8 +128,8 @@ func (b *bed) native(t *testing.T, terminal bool, wait time.Duration, args []str
 	return j.Refused(), code, j.Stderr() + answer.Failure
 }
 
-// withoutTerminals returns the groups of programs of the host but for what terminals are asked, which
-// TestTerminalUses is about.
+// withoutTerminals returns the groups of programs of the host but for what terminals are asked,
+// which TestTerminalUses is about.
 func withoutTerminals() []string {
 	return slices.DeleteFunc(slices.Clone(seccomp.NativeGroups),
 		func(group string) bool { return group == "terminals" })

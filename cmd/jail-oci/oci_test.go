@@ -770,9 +770,9 @@ func (e *engine) told() {
 	}
 }
 
-// systemd: with --systemd-cgroup systemd makes the control group of a container, a scope with the limits
-// of the plan, which every process of the container is in, and which its removal ends. Where systemd does
-// not run, the flag is refused.
+// systemd: with --systemd-cgroup systemd makes the control group of a container, a scope with the
+// limits of the plan, which every process of the container is in, and which its removal ends. Where
+// systemd does not run, the flag is refused.
 func (e *engine) systemd() {
 	t := e.t
 	memory, pids := int64(64<<20), int64(20)

@@ -118,8 +118,8 @@ func TestMakeBounded(t *testing.T) {
 	// Each shell would have 13 tasks. A shell whose fork is refused ends, and leaves what it has
 	// started.
 	for deadline := time.Now().Add(jailtest.Bound(time.Minute)); ; time.Sleep(time.Millisecond) {
-		// Those that are there: pids.current counts for a moment what it is about to refuse. What has
-		// ended in the first group before the second was read made room there.
+		// Those that are there: pids.current counts for a moment what it is about to refuse. What
+		// has ended in the first group before the second was read made room there.
 		before, second, after := inGroup(t, groups[0]), inGroup(t, groups[1]), inGroup(t, groups[0])
 		if !slices.Equal(before, after) {
 			continue

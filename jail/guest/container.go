@@ -65,10 +65,11 @@ const (
 	exitNotFound     = 127
 )
 
-// EnterContainer restricts the calling process, which libcontainer has started in a container without
-// capabilities, and executes the container's own program in its place: the program is the process
-// that the engine waits for. jail-init itself is executed once more for a module, so that every thread
-// has the domain from its first instruction on. It returns only on error, with the exit code.
+// EnterContainer restricts the calling process, which libcontainer has started in a container
+// without capabilities, and executes the container's own program in its place: the program is the
+// process that the engine waits for. jail-init itself is executed once more for a module, so that
+// every thread has the domain from its first instruction on. It returns only on error, with the
+// exit code.
 func EnterContainer(fd string, own []string) (int, error) {
 	// A Landlock domain belongs to a thread, and this thread executes.
 	runtime.LockOSThread()

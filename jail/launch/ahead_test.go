@@ -65,8 +65,8 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// TestGoneDirectory: a daemon whose working directory was deleted makes jails, and no jail-shim keeps
-// the directory in use.
+// TestGoneDirectory: a daemon whose working directory was deleted makes jails, and no jail-shim
+// keeps the directory in use.
 func TestGoneDirectory(t *testing.T) {
 	s := jailtest.New(t)
 	dir := t.TempDir()

@@ -45,7 +45,8 @@ func TestCancelStuckStart(t *testing.T) {
 }
 
 // cancelStarts starts a jail so many times and cancels the start at a random moment in the length
-// of the last one that was not cancelled. before is called before that, with the number of the shim.
+// of the last one that was not cancelled. before is called before that, with the number of the
+// shim.
 func cancelStarts(t *testing.T, times int, before func(shim int)) {
 	s := jailtest.New(t)
 	// Processes that a shim leaves behind are then this process's.

@@ -77,8 +77,8 @@ func TestShimKilled(t *testing.T) {
 	removeGroup(t, s)
 }
 
-// removeGroup removes the control group of a jail whose shim was killed. A process that has ended is
-// in the group until the kernel has put it away.
+// removeGroup removes the control group of a jail whose shim was killed. A process that has ended
+// is in the group until the kernel has put it away.
 func removeGroup(t *testing.T, s *jailtest.Setup) {
 	t.Helper()
 	for late := time.Now().Add(jailtest.Bound(time.Minute)); ; time.Sleep(time.Millisecond) {

@@ -30,7 +30,7 @@ type Launcher struct {
 	// Ahead has a shim that was started before it is needed. It may be nil.
 	Ahead *Ahead
 	// Patience bounds each step before the tool: until the jail exists, until its workspace is
-	// attached, and until jail-init has restricted itself. 0 is DefaultPatience.
+	// attached, and until jail-init has restricted itself. 0 is 30 s.
 	Patience time.Duration
 }
 
@@ -156,8 +156,8 @@ func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files
 		orNull(stdio.Out, null), orNull(stdio.Err, null), initHost.File(), initEnd,
 		orNull(files.Lower, null), orNull(files.Upper, null), orNull(files.Network, null)},
 		files.Binds, files.Frozen, files.Passed))
-	// Only the jail may hold its end of the socket from now on. Otherwise the shim would not read end
-	// of file when the jail ends before jail-init has restricted itself.
+	// Only the jail may hold its end of the socket from now on. Otherwise the shim would not read
+	// end of file when the jail ends before jail-init has restricted itself.
 	initEnd.Close()
 	if err == nil {
 		err = p.begin()

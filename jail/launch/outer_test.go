@@ -15,8 +15,8 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// runtimeOf returns the runtime of an outer layer. Where the host has none, or one that cannot start
-// anything here, the test is skipped.
+// runtimeOf returns the runtime of an outer layer. Where the host has none, or one that cannot
+// start anything here, the test is skipped.
 func runtimeOf(t *testing.T, s *jailtest.Setup, layer string) jail.Runtime {
 	t.Helper()
 	bin, err := filepath.Abs(filepath.Join("..", "..", "bin"))
@@ -106,8 +106,8 @@ func TestOuterWalls(t *testing.T) {
 					t.Run(strings.ReplaceAll(a.name, "/", "_"), func(t *testing.T) {
 						answer := a.meetWithin(t, l.Name, runtime, false)
 						columns[l.Name][i] = answer
-						// What only Landlock and the counts of the host's kernel stop works inside gVisor:
-						// it concerns gVisor's own kernel and the memory of the jail.
+						// What only Landlock and the counts of the host's kernel stop works inside
+						// gVisor: it concerns gVisor's own kernel and the memory of the jail.
 						replaced := l.Replaces && len(without(without(a.walls, domain), counts)) == 0
 						if answer == "ok" && !replaced {
 							t.Errorf("the whole stack inside %s: ok", l.Name)

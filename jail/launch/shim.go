@@ -38,8 +38,8 @@ func newShim(path string) (*shim, error) {
 	// collection, and no look at the CPU limit of its control group.
 	cmd.Env = []string{"GOGC=off", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 	cmd.ExtraFiles = []*os.File{theirs}
-	// The working directory of the daemon may have been deleted, and a jail that lives must not keep
-	// it from being unmounted.
+	// The working directory of the daemon may have been deleted, and a jail that lives must not
+	// keep it from being unmounted.
 	cmd.Dir = "/"
 	// A session of its own, so that signals of the daemon's terminal do not reach the shim.
 	pidfd := -1

@@ -23,8 +23,8 @@ func TestForeignCalls(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("only amd64 has such entry points")
 	}
-	// The control: without filters the kernel of this machine accepts int 0x80. Some have no such entry
-	// point, and there the processor's fault ends the process before a filter is asked.
+	// The control: without filters the kernel of this machine accepts int 0x80. Some have no such
+	// entry point, and there the processor's fault ends the process before a filter is asked.
 	err := exec.Command(jailtest.Binary(t, jailtest.Probe), "int80").Run()
 	exit := (*exec.ExitError)(nil)
 	enters := errors.As(err, &exit) && exit.ExitCode() == 42

@@ -134,8 +134,8 @@ func TestBundleHoldsPlan(t *testing.T) {
 	}
 }
 
-// What a plan must not lose on its way to bubblewrap: every namespace, the ids, the capabilities, and
-// a root that cannot be written to.
+// What a plan must not lose on its way to bubblewrap: every namespace, the ids, the capabilities,
+// and a root that cannot be written to.
 func TestBwrapHoldsPlan(t *testing.T) {
 	p := plan(t, "build", policy.OuterBwrap)
 	args, err := bwrap(p)

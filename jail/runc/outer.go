@@ -114,7 +114,7 @@ func (c *ociContainer) explain() string {
 }
 
 // startOuter starts jail-init by the runtime of the plan's outer layer. It returns the holder and
-// the host PID of the jail's first process.
+// the host PID of its process.
 func startOuter(ctx context.Context, o control.Order, root string, files Files,
 	userns *os.File) (*ociContainer, int, error) {
 	c := &ociContainer{path: o.Plan.Outer.Runtime.Path,

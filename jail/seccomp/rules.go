@@ -268,8 +268,8 @@ var compileRules = []rule{
 	allow("a compiled form gets its name", "renameat"),
 }
 
-// agentRules are what the host of an agent needs, which has the agent's database open and listens to
-// its guest, besides the engine.
+// agentRules are what the host of an agent needs, which has the agent's database open and listens
+// to its guest, besides the engine.
 var agentRules = []rule{
 	allow("the database and its log", "open", "pwrite64"),
 	allow("whether the database and its log are there", "stat", "lstat"),
@@ -296,8 +296,9 @@ var insideRules = []rule{
 	allow("which processor, as a JVM asks for ever", "getcpu"),
 }
 
-// narrowRules are what process 1 of an agent's jail needs to start the agent's program in a narrower
-// domain than its own. The program has them, too, and they take only rights of the process that calls them.
+// narrowRules are what process 1 of an agent's jail needs to start the agent's program in a
+// narrower domain than its own. The program has them, too, and they take only rights of the process
+// that calls them.
 var narrowRules = []rule{
 	allow("the program cannot open the database", "landlock_create_ruleset", "landlock_add_rule",
 		"landlock_restrict_self"),
@@ -436,12 +437,12 @@ var streamRules = []rule{
 		"epoll_create", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait"),
 }
 
-// socketRules are about Unix sockets inside the jail: streams, and messages between a program and its
-// children.
+// socketRules are about Unix sockets inside the jail: streams, and messages between a program and
+// its children.
 var socketRules = []rule{
 	allow("streams between programs of the jail", "socket").when(stream(unix.AF_UNIX, 0)),
-	// A pair is connected from the start. One of datagrams can be connected anew, to a socket that a
-	// stream could be connected to as well.
+	// A pair is connected from the start. One of datagrams can be connected anew, to a socket that
+	// a stream could be connected to as well.
 	allow("streams and messages to a child, as socat's and Chromium's", "socketpair").when(
 		stream(unix.AF_UNIX, 0), socketOf(unix.AF_UNIX, unix.SOCK_DGRAM, 0),
 		socketOf(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)),
@@ -475,9 +476,9 @@ var linkRules = []rule{
 }
 
 // terminalRules are for the terminals of a jail of programs of the host: the one that -t gives it,
-// and those that script, expect, tmux and test suites make for the programs that they run. All are of
-// the jail's own devpts. None of the rules puts input into a terminal, not even into one of these: no
-// TIOCSTI, no TIOCLINUX; and none loads a line discipline: no TIOCSETD.
+// and those that script, expect, tmux and test suites make for the programs that they run. All are
+// of the jail's own devpts. None of the rules puts input into a terminal, not even into one of
+// these: no TIOCSTI, no TIOCLINUX; and none loads a line discipline: no TIOCSETD.
 var terminalRules = []rule{
 	allow("the jail's own terminal", "ioctl").when(arg(1,
 		// An editor reads key by key.

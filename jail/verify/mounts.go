@@ -194,8 +194,8 @@ func (v *viewer) mounts() error {
 	return nil
 }
 
-// procs checks that each proc of the plan shows the jail's own processes. The mount table does not say
-// of which process namespace a proc is, but process 1 in it does (pid_namespaces(7)).
+// procs checks that each proc of the plan shows the jail's own processes. The mount table does not
+// say of which process namespace a proc is, but process 1 in it does (pid_namespaces(7)).
 func (v *viewer) procs() error {
 	if !slices.Contains(v.Plan.Namespaces, "pid") {
 		return nil

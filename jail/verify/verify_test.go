@@ -259,8 +259,8 @@ func TestJoined(t *testing.T) {
 	}
 }
 
-// TestProc: a proc that shows the processes of the host is found, although it has the options of the
-// plan, and so is one that hides no process.
+// TestProc: a proc that shows the processes of the host is found, although it has the options of
+// the plan, and so is one that hides no process.
 func TestProc(t *testing.T) {
 	for _, c := range []struct {
 		name    string

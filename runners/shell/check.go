@@ -242,8 +242,8 @@ func BadOption(option string) string {
 	return ""
 }
 
-// ifs reports an assignment to IFS of characters other than blanks: the interpreter treats several
-// in a row as one separator, which POSIX does for blanks only.
+// ifs reports an assignment to IFS of anything but blanks or a variable: the interpreter treats
+// several other separators in a row as one, which POSIX does for blanks only.
 func (c *checker) ifs(a *syntax.Assign) {
 	if a.Name == nil || a.Name.Value != "IFS" || a.Value == nil {
 		return

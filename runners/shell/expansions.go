@@ -19,8 +19,10 @@ type place struct {
 // expander rewrites the expansions that the interpreter does differently from a POSIX shell. POSIX
 // says:
 //
-//   - a backslash quotes outside of double quotes, too, where a word is no argument (an assignment, the file of a redirect);
-//   - quoted characters in the pattern of ${x%…} are literal, and single quotes in a quoted ${x:-…} are ordinary characters;
+//   - a backslash quotes outside of double quotes, too, where a word is no argument (an assignment,
+//     the file of a redirect);
+//   - quoted characters in the pattern of ${x%…} are literal, and single quotes in a quoted ${x:-…}
+//     are ordinary characters;
 //   - commands in ${x:-…} run only if the default is used;
 //   - a tilde is the home directory after a colon of an assignment, too.
 //
@@ -329,7 +331,8 @@ func (x *expander) lazy(p *syntax.ParamExp) {
 var effects = map[syntax.ParExpOperator]bool{syntax.AssignUnset: true,
 	syntax.AssignUnsetOrNull: true, syntax.ErrorUnset: true, syntax.ErrorUnsetOrNull: true}
 
-// tildes replaces each ~ that follows a colon in an assignment's value by $HOME.
+// tildes replaces each ~ that follows a colon in an assignment's value by $HOME, if it is followed
+// by a slash, a colon or the end: ~name stays.
 func tildes(w *syntax.Word) {
 	var parts []syntax.WordPart
 	for i, part := range w.Parts {
@@ -365,8 +368,9 @@ func tildes(w *syntax.Word) {
 }
 
 // Formats of printf for generated code. No script can contain them, since no word has a NUL byte.
-// QuotePattern writes the argument escaped as a pattern, Number writes it if it is a number, and
-// Divisor writes it if it is not zero; otherwise the script ends with an error.
+// QuotePattern writes the argument escaped as a pattern, Number writes it if it is a number or a
+// name (0 if it is blank), and Divisor writes it if it is not 0; otherwise the script ends with an
+// error.
 const (
 	QuotePattern = "\x00pattern"
 	Number       = "\x00number"

@@ -11,10 +11,12 @@ import (
 // rewrite changes the parsed script where the interpreter would differ from a POSIX shell:
 //
 //   - export, local and readonly are declarations, which the parser's POSIX dialect does not know;
-//   - the last part of a pipeline runs in a subshell, as in most shells, and not in the script's own;
+//   - the last part of a pipeline runs in a subshell, as in most shells, and not in the script's
+//     own;
 //   - return without a number keeps $?;
 //   - getopts without arguments reads "$@", and starts again when OPTIND is assigned;
-//   - a trap's action becomes a function, since the interpreter would parse its text without these checks;
+//   - a trap's action becomes a function, since the interpreter would parse its text without these
+//     checks;
 //   - >| becomes >, since there is no noclobber.
 func rewrite(file *syntax.File) {
 	var traps []*syntax.Stmt

@@ -146,8 +146,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestDeepScripts parses scripts of MaxBytes that are all openings. None may overflow the stack, and
-// only a few problems are reported.
+// TestDeepScripts parses scripts of MaxBytes that are all openings. None may overflow the stack,
+// and only a few problems are reported.
 func TestDeepScripts(t *testing.T) {
 	for _, opening := range []string{"(", "$(", "{ ", "if ", "$((", "${a:-", "a|", "coproc a\n"} {
 		_, err := Parse("s", strings.Repeat(opening, MaxBytes/len(opening)))

@@ -92,7 +92,8 @@ func TestAppendData(t *testing.T) {
 	}
 }
 
-// TestAppendDataForms: what is no list of many active segments at constant addresses stays as it is.
+// TestAppendDataForms: what is no list of many active segments at constant addresses stays as it
+// is.
 func TestAppendDataForms(t *testing.T) {
 	var at []int32
 	for i := range manySegments {

@@ -147,7 +147,8 @@ func boundedTables(section []byte) ([]byte, bool) {
 const (
 	// manySegments is the number of data segments from which on appendData joins them.
 	manySegments = 64
-	// maxRuns is the maximum number of joined segments, so that the time stays linear.
+	// maxRuns is the maximum number of segments after the joining, so that the time stays linear.
+	// If there would be more, none are joined.
 	maxRuns = 64
 	// maxZeros is the maximum gap in bytes between two segments that are joined.
 	maxZeros = 64

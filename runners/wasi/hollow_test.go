@@ -38,8 +38,8 @@ func TestHollow(t *testing.T) {
 	}
 }
 
-// The engine takes the limits of tables from the hollow module, so they are those of the module that
-// was compiled.
+// The engine takes the limits of tables from the hollow module, so they are those of the module
+// that was compiled.
 func TestHollowBoundsTables(t *testing.T) {
 	for name, code := range map[string][]byte{"grows": {0xfc, 0x0f, 0x00}, "does not grow": nil} {
 		m := writes

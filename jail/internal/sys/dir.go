@@ -383,7 +383,7 @@ func OpenParent(dir *os.File) (*os.File, error) {
 }
 
 // MakeDirBelow makes the directory name and missing parents below root, and opens it with O_PATH.
-// It follows no link and does not leave root, but crosses mounts.
+// It follows no link below root and does not leave root, but crosses mounts.
 func MakeDirBelow(root, name string) (*os.File, error) {
 	dir, err := OpenTarget(root)
 	if err != nil {

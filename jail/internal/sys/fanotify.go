@@ -117,7 +117,8 @@ func (w *FileWatch) Done(e FileEvent) error {
 	})
 }
 
-// Path returns the path of the event's file. It must be called before Done.
+// Path returns the path of the event's file in the mount namespace of its mount, as the process
+// finds it. It must be called before Done.
 func (e FileEvent) Path() (string, error) {
 	return os.Readlink("/proc/self/fd/" + strconv.Itoa(int(e.fd)))
 }

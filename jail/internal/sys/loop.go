@@ -102,9 +102,9 @@ func sameTail(a, b string) bool {
 		filepath.Base(filepath.Dir(a)) == filepath.Base(filepath.Dir(b))
 }
 
-// MountExt4 mounts the ext4 file system of device, nosuid, nodev and noexec or not, as a detached
-// mount that is in no mount table and goes with its last descriptor (fsmount(2)). A second call on
-// one device gives a second mount of one file system.
+// MountExt4 mounts the ext4 file system of device, nosuid and nodev, read-only or not, as a
+// detached mount that is in no mount table and goes with its last descriptor (fsmount(2)). A second
+// call on one device gives a second mount of one file system.
 func MountExt4(device *os.File, readOnly bool) (*os.File, error) {
 	// noinit_itable: mkfs left the tables as zeros. nobarrier: durability does not matter before a
 	// commit.

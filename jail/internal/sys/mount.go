@@ -41,7 +41,7 @@ func MountTmpfs(target string, flags MountFlags, options ...string) error {
 }
 
 // MountTerminals mounts a devpts on the directory target; options are options of devpts. uid and
-// gid, host ids, own its terminals.
+// gid, host ids, own its directory and ptmx.
 func MountTerminals(target, options string, uid, gid uint32) error {
 	if err := unix.Mount("devpts", target, "devpts", unix.MS_NOSUID|unix.MS_NOEXEC,
 		options); err != nil {

@@ -60,8 +60,8 @@ type Overlay struct {
 	Lower *os.File
 	// Frozen are mounts with a directory "upper" each, which nothing writes to, the newest first.
 	Frozen []*os.File
-	// Upper holds the directories "upper" and "work", and perhaps "hide", a layer between Frozen and
-	// Lower.
+	// Upper holds the directories "upper" and "work", and perhaps "hide", a layer between Frozen
+	// and Lower.
 	Upper *os.File
 	// ID is the host id of the layers' owner 0. An overlay acts with the ids of its creator, and is
 	// read-only if the layers' id mapping does not contain them.
@@ -71,8 +71,8 @@ type Overlay struct {
 // legacyLayers is the number of lower layers that fit into one mount option of at most 256 bytes.
 const legacyLayers = 8
 
-// layers sets the lower layers, the topmost first: in one option each, or before Linux 6.7 in a
-// single one.
+// layers sets the lower layers, the topmost first: up to legacyLayers in a single option, more in
+// one option each, which needs Linux 6.7.
 func (o Overlay) layers(c fsContext) error {
 	var all []string
 	for _, f := range o.Frozen {

@@ -37,8 +37,9 @@ func ClearCloexec(fd int) error {
 	return callError("fcntl F_SETFD", err)
 }
 
-// Replace makes descriptor fd a copy of descriptor by that stays open across exec. It uses
-// F_DUPFD_CLOEXEC (fcntl(2)), since the filters of a jail do not allow dup2.
+// Replace closes descriptor fd and makes it a copy of descriptor by that stays open across exec. It
+// uses F_DUPFD_CLOEXEC, which takes the lowest free number from fd on (fcntl(2)), since the filters
+// of a jail do not allow dup2. If another thread has taken fd meanwhile, it returns an error.
 func Replace(fd, by int) error {
 	if err := unix.Close(fd); err != nil {
 		return callError("close", err)
@@ -228,8 +229,8 @@ func OpenProcess(pid int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
-// Signal sends a signal to the process of a pidfd (pidfd_send_signal(2)). The error is ESRCH if it
-// has ended.
+// Signal sends a signal to the process of a pidfd (pidfd_send_signal(2)), and never to a later one
+// with the same PID. The error is ESRCH if the process has ended and was waited for.
 func Signal(process *os.File, signal unix.Signal) error {
 	return control(process, func(fd int) error {
 		return callError("pidfd_send_signal", unix.PidfdSendSignal(fd, signal, nil, 0))
@@ -287,8 +288,8 @@ func ProcStat(pid int) (parent int, start uint64, err error) {
 	return parent, start, nil
 }
 
-// AwaitExit waits until the process behind a descriptor of OpenProcess, which need not be a child, has
-// exited.
+// AwaitExit waits until the process behind a descriptor of OpenProcess, which need not be a child,
+// has exited.
 func AwaitExit(process *os.File) error {
 	_, err := poll(process.Fd(), unix.POLLIN, -1)
 	return err

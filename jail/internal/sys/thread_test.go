@@ -41,7 +41,8 @@ func TestOnEndingThread(t *testing.T) {
 	wg.Wait()
 }
 
-// TestFirstThreadEndsNot is the control: a goroutine on the first thread does nothing to that thread.
+// TestFirstThreadEndsNot is the control: a goroutine on the first thread does nothing to that
+// thread.
 func TestFirstThreadEndsNot(t *testing.T) {
 	tried := make(chan bool)
 	for range 10_000 {

@@ -14,7 +14,8 @@ import (
 )
 
 // test evaluates test and [ by the number of arguments, as POSIX does. It returns the command true,
-// false or a failing one; nil for unary tests, which the interpreter evaluates.
+// false or a failing one; nil for tests of one file or descriptor, and for [ without ], which are
+// the interpreter's.
 func (t *tools) test(ctx context.Context, args []string) []string {
 	name, operands := args[0], args[1:]
 	if name == "[" {
@@ -181,8 +182,8 @@ var fileKinds = map[byte]uint32{'b': syscall.S_IFBLK, 'c': syscall.S_IFCHR,
 	'd': syscall.S_IFDIR, 'f': syscall.S_IFREG,
 	'p': syscall.S_IFIFO, 'S': syscall.S_IFSOCK}
 
-// unary evaluates a test of one operand. -t is an error: only the interpreter knows which
-// descriptors are terminals.
+// unary evaluates a test of one operand within a longer expression. Tests that it does not know are
+// errors, also -t: only the interpreter knows which descriptors are terminals.
 func (t *tools) unary(ctx context.Context, op byte, operand string) (bool, error) {
 	if op == 'n' || op == 'z' {
 		return (operand == "") == (op == 'z'), nil

@@ -68,10 +68,10 @@ func Load(ctx context.Context, module []byte, limits wasi.Limits, cacheDir strin
 	return loadGranted(ctx, module, limits, cacheDir, granted(ctx))
 }
 
-// Prepare is Load without a check of the imports, which [Loaded.Run] makes. It also instantiates
-// the module for the first run, with its initial memory and tables. None of the module's code runs,
-// so a module with a start section is only loaded. It uses only the limits and the cache directory
-// of inv.
+// Prepare is Load for a module that may import any host function there is: [Loaded.Run] checks what
+// is granted. It also instantiates the module for the first run, with its initial memory and
+// tables. None of the module's code runs, so a module with a start section is only loaded. It uses
+// only the limits and the cache directory of inv.
 func Prepare(ctx context.Context, module []byte, inv runners.Invocation) (*Loaded, error) {
 	start := time.Now()
 	l, err := loadGranted(ctx, module, inv.Module, inv.CacheDir, wasi.EveryFunction())

@@ -57,9 +57,9 @@ func (p *Proxy) Open() (*os.File, error) {
 	return f, nil
 }
 
-// Event tells the proxy which event an agent works on, as AGENT/SEQ, or with an empty name that there
-// is none. When it returns, the proxy sets the Idempotency-Key of the event's requests. Errors are
-// ignored. In a jail that cannot receive descriptors it does nothing.
+// Event tells the proxy which event an agent works on, as AGENT/SEQ, or with an empty name that
+// there is none. When it returns, the proxy sets the Idempotency-Key of the event's requests.
+// Errors are ignored. In a jail that cannot receive descriptors it does nothing.
 func (p *Proxy) Event(name string) {
 	if p == nil || p.streams != nil {
 		return

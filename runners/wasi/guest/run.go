@@ -26,8 +26,8 @@ import (
 // Run runs the module once. If its code is interruptible, the end of ctx ends it. The streams stay
 // the caller's; a nil one is at its end, or takes everything. They should be in blocking mode. An
 // error means that the tool did not run, or was stopped by a fault that is not its own; how the
-// tool itself ended is in the Report. A module that imports what ctx does not grant is refused, even
-// if it was loaded with another context.
+// tool itself ended is in the Report. A module that imports what ctx does not grant is refused,
+// even if it was loaded with another context.
 func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout,
 	stderr *os.File) (runners.Report, error) {
 	if err := inv.Validate(); err != nil {
@@ -278,7 +278,9 @@ func (l *Loaded) RunMetered(ctx context.Context, inv runners.Invocation, limit i
 // cpuTick is the minimum interval between two reads of the CPU time.
 const cpuTick = 10 * time.Millisecond
 
-// watchCPU calls over when the thread's CPU time has reached until. stop ends the watch.
+// watchCPU calls over when the thread's CPU time has reached until, or cannot be read. It sleeps
+// for what is left, since the CPU time of a thread grows no faster than the clock. stop ends the
+// watch.
 func watchCPU(thread sys.Thread, until time.Duration, over func()) (stop func()) {
 	done := make(chan struct{})
 	go func() {

@@ -262,8 +262,8 @@ func TestPrepared(t *testing.T) {
 	}
 }
 
-// TestPreparedIsRefused: a module that was made ready before it was known what its run is granted is
-// refused in a run that does not grant what it imports. The control is a run that does.
+// TestPreparedIsRefused: a module that was made ready before it was known what its run is granted
+// is refused in a run that does not grant what it imports. The control is a run that does.
 func TestPreparedIsRefused(t *testing.T) {
 	module := with(nil, func(m *Module) {
 		m.Types = append(m.Types, Type{Params: []byte{I32}, Results: []byte{I32}})

@@ -1,4 +1,5 @@
-// Command streams is a guest that takes a stream to the fetch proxy, says something, ends its half and reads the answer.
+// Command streams is a guest that takes a stream to the fetch proxy, says something, ends its half
+// and reads the answer.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command uses is a guest that makes every preview 1 call whose work the host does by a system call, below descriptor 3, a directory that may be
-// written to.
+// Command uses is a guest that makes every preview 1 call whose work the host does by a system
+// call, below descriptor 3, a directory that may be written to.
 package main
 
 import (

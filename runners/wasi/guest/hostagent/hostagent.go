@@ -25,7 +25,8 @@ const broken linear.Errno = 29
 type Host interface {
 	// Ask calls a method of a binding. The caller closes the answer.
 	Ask(binding, method string, params []byte) io.ReadCloser
-	// Await returns the next event for the guest, as JSON. It waits for at most d.
+	// Await returns what comes next for the guest, such as a wake, an event or a sleep, as JSON. It
+	// waits for at most d.
 	Await(d time.Duration) []byte
 }
 

@@ -69,7 +69,7 @@ type request struct {
 	method string
 	// Bytes of the body still to be written; -1 for a chunked body.
 	left int64
-	// The body is complete.
+	// No more of the body can be written: it is complete, or a write has failed.
 	ended bool
 
 	// Status of the answer; 0 before the answer.
@@ -132,7 +132,7 @@ func (q *request) answer() error {
 	}
 	switch {
 	case q.ended:
-		// The proxy has closed its receiving side.
+		// A write has failed, as when the proxy reads no more. It may have answered all the same.
 	case q.left > 0:
 		return linear.Fail(linear.BadArgument, "%d bytes of the body are missing", q.left)
 	case q.left < 0:
@@ -187,8 +187,8 @@ func (q *request) readHead() (int, error) {
 	return code, nil
 }
 
-// field handles one header line of the answer. Headers about the framing are not shown to the
-// guest.
+// field handles one header line of the answer. Transfer-Encoding and the headers of the connection
+// are not shown to the guest.
 func (q *request) field(line []byte) error {
 	name, value, ok := strings.Cut(string(line), ":")
 	if !ok || name == "" {

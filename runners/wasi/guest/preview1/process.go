@@ -26,7 +26,7 @@ type Config struct {
 	// stream that is at its end, or that takes everything and keeps nothing.
 	Stdin, Stdout, Stderr int
 	Dirs                  []Preopen
-	// Descriptors at one time; 0 means DefaultOpenFiles.
+	// Descriptors at one time; 0 means defaultOpenFiles.
 	OpenFiles int
 	// Fetch opens a stream to the fetch proxy; nil where there is none.
 	Fetch func() (*os.File, error)

@@ -17,7 +17,8 @@ const (
 // conversation.
 //
 //	answers, err := jailagent.One("approvals", map[string]bool{})
-//	gate := jailagent.ApprovalGate{Answers: answers, Rules: []jailagent.ToolRule{{"rm", jailagent.Deny}}}
+//	gate := jailagent.ApprovalGate{Answers: answers,
+//		Rules: []jailagent.ToolRule{{"rm", jailagent.Deny}}}
 type ApprovalGate struct {
 	// Answers stores the answers. A Singleton can be used.
 	Answers interface {

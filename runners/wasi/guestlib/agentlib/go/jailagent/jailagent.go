@@ -278,7 +278,8 @@ type Error struct{ Code, Message string }
 
 func (e *Error) Error() string { return e.Message }
 
-// delta returns the text that a server-sent event adds to a model's answer, in any API format.
+// delta returns the text that a server-sent event adds to a model's answer, in one of three API
+// formats, or "".
 func delta(data []byte) string {
 	var e struct {
 		Type    string
