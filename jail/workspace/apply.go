@@ -407,7 +407,7 @@ func origName(name string, n int) string {
 	return name[:min(len(name), 255-len(ext))] + ext
 }
 
-// unlessMounted returns err, joined with errMounted if something is mounted on the step's path.
+// unlessMounted returns errMounted if something is mounted on the step's path, and err otherwise.
 func (h hand) unlessMounted(s step, err error) error {
 	return errors.Join(h.at(s.Path, func(dir *os.File, name string) error {
 		mounted, statErr := sys.IsMount(dir, name)
@@ -499,8 +499,8 @@ func (h hand) clean(i int, s step, touched func(sys.Stat)) error {
 	return e
 }
 
-// stays reports whether err means that a directory is not empty or may not be removed, and not that
-// the disk failed.
+// stays reports whether err means that a directory is not empty, that a name is a directory now, or
+// that it may not be removed, and not that the disk failed.
 func stays(err error) bool {
 	return errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EISDIR) || errors.Is(err,
 		fs.ErrPermission)

@@ -85,8 +85,8 @@ func wantIn(t *testing.T, want string) func(dir string) {
 	}
 }
 
-// TestCacheBoot: what was written in an earlier boot, and was not settled, is not relied on, however
-// clean its file system says that it is.
+// TestCacheBoot: what was written in an earlier boot, and was not settled, is not relied on,
+// however clean its file system says that it is.
 func TestCacheBoot(t *testing.T) {
 	f := newFixture(t)
 	spec := cacheNamed("c1")

@@ -154,7 +154,7 @@ func (k *walker) hashUpper(c *Change, upper *os.File, name string, st sys.Stat) 
 }
 
 // hashReal sets the hash of c.Before from the real file. It leaves the hash "" if the caller may
-// not read the file or the file is gone.
+// not read the file, or the file is gone or has grown beyond the limit of the workspace.
 func (k *walker) hashReal(c *Change, real *os.File, name string) error {
 	f, err := doAs(k.as, func() (*os.File, error) { return openRegular(real, name) })
 	if errors.Is(err, os.ErrPermission) && c.seen.UID == k.as.UID {

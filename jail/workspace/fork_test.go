@@ -276,8 +276,8 @@ func TestRevertMergeOfClosed(t *testing.T) {
 }
 
 // The limits of a shadow hold for all of its layers.
-// TestMergeAgain: what was merged and has changed on both sides is a conflict, and the words are about
-// the parent and the merge.
+// TestMergeAgain: what was merged and has changed on both sides is a conflict, and the words are
+// about the parent and the merge.
 func TestMergeAgain(t *testing.T) {
 	f := newFixture(t)
 	f.write("x")
@@ -474,7 +474,8 @@ func TestForkRefusals(t *testing.T) {
 	}
 }
 
-// A branch is committed to the real directory as any shadow, and its parent then has no such change.
+// A branch is committed to the real directory as any shadow, and its parent then has no such
+// change.
 func TestCommitOfABranch(t *testing.T) {
 	f := newFixture(t)
 	f.write("a", "b", "d/x")

@@ -192,8 +192,8 @@ func (c *Change) isObject() bool {
 	return c.part == policy.GitData && strings.HasPrefix(c.repo.rest(string(c.Path)), "objects/")
 }
 
-// eachGitFile calls visit for each file below path in a real repository, except objects, logs,
-// hooks and modules: refs, HEAD, the index, and lock files.
+// eachGitFile calls visit for each file below path in a real repository: refs, HEAD, the index,
+// lock files and others. It leaves out the directories of holdsNoRef.
 func (k *walker) eachGitFile(real *os.File, r *repository, path string,
 	visit func(path Name, st sys.Stat)) error {
 	dir, err := openDir(real, path)
@@ -230,7 +230,7 @@ func (k *walker) eachGitFile(real *os.File, r *repository, path string,
 }
 
 // holdsNoRef reports whether a path in a repository is a directory that git keeps no refs and locks
-// in, such as hooks or objects/00.
+// in, such as hooks or one of the 256 directories of loose objects, objects/00.
 func holdsNoRef(rest string) bool {
 	return slices.Contains([]string{"hooks", "logs", "lfs", "annex", "modules"}, rest) ||
 		strings.HasPrefix(rest, "objects/") && len(rest) == len("objects/00")

@@ -414,7 +414,8 @@ func (h *hiding) closeIndexes() {
 }
 
 // hideIndex sets size and hash of c.After to those of a git index without the skip-worktree bits
-// that editHidden set. ok is false, and c is unchanged, if it has no such bits.
+// that editHidden set. ok is false, and c is unchanged, if it has no such bits. If the index is too
+// large to edit, it sets c.Refused.
 func (k *walker) hideIndex(c *Change, upper, real *os.File, name string, after sys.Stat) (
 	ok bool, err error,
 ) {

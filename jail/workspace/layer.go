@@ -282,8 +282,9 @@ func (u *upperDir) sub(name string) (sub *upperDir, err error) {
 }
 
 // isOpaque reports whether a directory of a layer is opaque: it hides the one below. The mark is a
-// trusted.overlay attribute, which a tool cannot set. Without root it is a user.overlay attribute,
-// which the overlay does not let a tool set, either.
+// trusted.overlay attribute, which only root can set. user.overlay attributes, which a tool can
+// set, are ignored. Without root the mark is a user.overlay attribute. The overlay reserves these
+// names then, so a tool cannot set them.
 func isOpaque(dir *os.File) (bool, error) {
 	value, err := sys.Xattr(dir, mark()+"opaque")
 	return string(value) == "y", err

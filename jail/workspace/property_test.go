@@ -75,8 +75,8 @@ func propertyRuns(t *testing.T) int {
 }
 
 // seeds returns the seeds of the random pairs: propertyRuns that are always the same, from
-// JAIL_TEST_SEED on, so that several processes can share the work, and a random one. The name of the
-// subtest has the seed.
+// JAIL_TEST_SEED on, so that several processes can share the work, and a random one. The name of
+// the subtest has the seed.
 func seeds(t *testing.T) (all []int) {
 	first, _ := strconv.Atoi(os.Getenv("JAIL_TEST_SEED"))
 	for n := range propertyRuns(t) {

@@ -195,7 +195,8 @@ func (f *fixture) committed(id string) Spec {
 	return spec
 }
 
-// Prune leaves the workspace of a session that sleeps, and one that was resumed since it was listed.
+// Prune leaves the workspace of a session that sleeps, and one that was resumed since it was
+// listed.
 func TestPruneLeavesResumable(t *testing.T) {
 	f := newFixture(t)
 	spec := f.committed("r1")

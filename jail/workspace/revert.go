@@ -625,7 +625,7 @@ func (t *revertTarget) match(paths []Name) (missing string, err error) {
 			missing = string(p)
 		}
 	}
-	// With a directory, all that the commit put into it is removed.
+	// With a directory that the revert removes, all that the commit put into it is reverted.
 	goes := map[string]bool{}
 	for n, e := range t.past.Entries {
 		if goes[parentOf(string(e.Path))] && e.Path != "" && !e.Back {

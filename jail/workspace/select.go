@@ -295,8 +295,8 @@ func holdBack(c Change, o CommitOptions) string {
 }
 
 // protected reports whether a change's path is protected, and why. on is the topmost directory with
-// the same reason, or the git directory for files that git obeys. A commit of a path at or below on
-// with IncludeProtected allows the change.
+// the same reason, or the git directory for files that git obeys. IncludeProtected allows the
+// change if Paths or Hunks name it, or a directory above it that is on or below on.
 func protected(c Change, o CommitOptions) (why, on string, ok bool) {
 	path := string(c.Path)
 	if r := c.freshRepository(); r != nil && c.Kind != Deleted {

@@ -99,7 +99,8 @@ func (c Caller) readable(st sys.Stat) bool {
 //
 //	Prepare ─► prepared ─Lower, Upper─► active ─Freeze─► frozen ─Commit─► committed ─Revert─► reverted
 //	                                                      │  ▲ │
-//	                                                      │  └─┘ Commit or DiscardPaths of a part, Revert of that
+//	                                                      │  └─┘ Commit or DiscardPaths of a part,
+//	                                                      │      Revert of that
 //	Discard, at any time when no jail uses it: gone ◄─────┴──────────────────┴─────────────────┘
 //	Fork, of a frozen one: its layer is frozen for good, and becomes the lower one of a branch
 //	Resume, of a resumable frozen one, or of one whose layer is gone: prepared

@@ -8,10 +8,10 @@
 //	000000000001.jsonl   records 1 and on, one JSON object a line
 //	000000048211.jsonl   the next segment, named after its first record
 //	….jsonl.gz           a packed segment: hashes and signatures cover its lines, see [Log.Compress]
-//	head                 the signed head: the number of records, the tree over them, the hash of the last
-//	tree                 the hashes of the tree (a cache: rebuilt from the records if it does not match)
+//	head                 the signed head: number of records, tree over them, hash of the last one
+//	tree                 the hashes of the tree (a cache: rebuilt from the records if wrong)
 //	cut                  if old segments were pruned: the signed head after the last pruned record
-//	audit.pub            the public keys, the oldest first, one a line (for convenience: trust your own copy)
+//	audit.pub            the public keys, the oldest first, one a line (trust your own copy instead)
 //	index.sqlite         for searches, see package index; verification never reads it
 //	lock                 held by a writer during one batch
 //	torn-000000000201    bytes that a crash left after record 200, unchanged
@@ -71,34 +71,35 @@
 // log is not accepted as its head.
 //
 // A checkpoint with a further line "next KEY" announces another key and is signed by both: after it
-// only the new key is valid ([Rotate]). Pruning ([Prune]) removes whole segments from the beginning;
-// "cut" is then a note with the word "cut" and the right edge of the tree, from which chain and
-// tree continue.
+// only the new key is valid ([Rotate]). Pruning ([Prune]) removes whole segments from the
+// beginning; "cut" is then a note with the word "cut" and the right edge of the tree, from which
+// chain and tree continue.
 //
 // # What is detected, and what is not
 //
 // A batch is written, flushed, then covered by a new signed head, and only then acknowledged. The
 // head is itself flushed at checkpoints, right after the end of a run and at close.
 //
-//   - A record is altered, removed, inserted, repeated or moved: detected by the chain and the head.
+//   - A record is altered, removed, inserted, repeated or moved: detected by the chain and the
+//     head.
 //   - Records at the end, or a segment, are missing: detected by the head at any time, even after
 //     kill -9, since the head file is never older than the last acknowledged record.
-//   - The head is missing or replaced by an older one: detected if it does not match the log. A head
-//     and a log that are both put back to an older state match. Verify alone does not detect that; a
-//     writer does at its next Open, if they are older than audit.head in the key directory.
-//   - Records after the head, which a crash left (flushed but never acknowledged) or someone without
-//     the key added: Verify reports them as unsigned, until the next writer keeps them and adds a "gap"
-//     record. Torn bytes are moved to a file of their own, also with a "gap" record. More of them than
-//     one writer could have left are damage, and the log is not opened.
-//   - A segment or head is moved, cut or replaced under a running writer: detected at its next record,
-//     which is refused.
-//   - After a power failure the head on disk may be the head of the last checkpoint, or of the last run
-//     that ended at least 20 ms before, because the head is flushed after the answer to the run.
-//     No flushed record is lost (the next writer finds the records after the head). But an
+//   - The head is missing or replaced by an older one: detected if it does not match the log. A
+//     head and a log that are both put back to an older state match. Verify alone does not detect
+//     that; a writer does at its next Open, if they are older than audit.head in the key directory.
+//   - Records after the head, which a crash left (flushed but never acknowledged) or someone
+//     without the key added: Verify reports them as unsigned, until the next writer keeps them and
+//     adds a "gap" record. Torn bytes are moved to a file of their own, also with a "gap" record.
+//     More of them than one writer could have left are damage, and the log is not opened.
+//   - A segment or head is moved, cut or replaced under a running writer: detected at its next
+//     record, which is refused.
+//   - After a power failure the head on disk may be the head of the last checkpoint, or of the last
+//     run that ended at least 20 ms before, because the head is flushed after the answer to the
+//     run. No flushed record is lost (the next writer finds the records after the head). But an
 //     attacker with access to the disk could remove the records after that head meanwhile, which is
 //     not detected.
-//   - An owner of the private key (root on this host) can write another history. Only a head that was
-//     sent off the host before detects that: package anchor sends heads, [Verify] compares them. A
-//     witness on another host cosigns only heads that extend the last one, so its signature proves that
-//     it has seen only one history.
+//   - An owner of the private key (root on this host) can write another history. Only a head that
+//     was sent off the host before detects that: package anchor sends heads, [Verify] compares
+//     them. A witness on another host cosigns only heads that extend the last one, so its signature
+//     proves that it has seen only one history.
 package audit

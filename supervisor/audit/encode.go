@@ -12,7 +12,7 @@ import (
 )
 
 // Bounds of one record. Text is counted before escaping. Escaping makes at most six bytes of one,
-// so tool output cannot make a record longer than maxLine.
+// so no text from a tool can make a record longer than maxLine.
 const (
 	maxText = 4 << 10 // bytes of one string
 	// maxAllText bounds the bytes of all strings together.

@@ -347,8 +347,8 @@ func (a *anchors) end(v *verifier) error {
 		v.chain.size, it.From, it.Size)
 }
 
-// openAnchor verifies an anchor's signature. An anchor of another origin is a fault, since the log
-// was replaced.
+// openAnchor verifies an anchor's signature. An anchor of another origin is a fault: the log was
+// replaced, or the anchor is another log's.
 func (v *verifier) openAnchor(a Anchor) (head, error) {
 	if h, err := openAny(a.Note, v.known); err == nil {
 		return h, nil

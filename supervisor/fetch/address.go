@@ -250,7 +250,8 @@ func (h *hostAddresses) changed() (bool, error) {
 	}
 }
 
-// forget clears the cache, so that the next call lists the addresses again. It returns err.
+// forget clears the cache and closes the socket, so that the next call lists the addresses again.
+// It returns err, joined with the error of the close.
 func (h *hostAddresses) forget(err error) error {
 	h.known, h.list = false, nil
 	return errors.Join(err, syscall.Close(h.fd))

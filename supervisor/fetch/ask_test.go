@@ -159,8 +159,8 @@ func TestAskNobody(t *testing.T) {
 	}
 }
 
-// TestAskGoneBehind: a tool that has given up is noticed behind its next request, too; one that sends
-// more than the proxy can look at is refused.
+// TestAskGoneBehind: a tool that has given up is noticed behind its next request, too; one that
+// sends more than the proxy can look at is refused.
 func TestAskGoneBehind(t *testing.T) {
 	w, n := newAskedWorld(t)
 	next := "GET https://" + upName + "/b HTTP/1.1\r\nHost: " + upName + "\r\n"
@@ -183,7 +183,8 @@ func TestAskGoneBehind(t *testing.T) {
 	}
 }
 
-// TestAskUsedUp: nobody is asked about a request that has no budget, or that its credential refuses.
+// TestAskUsedUp: nobody is asked about a request that has no budget, or that its credential
+// refuses.
 func TestAskUsedUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Setup)

@@ -59,8 +59,8 @@ func (b *budget) over(name string, limit int64) error {
 	return &limitError{b.key + "." + name, policy.FieldOf("fetch.limits." + name).Unit.Format(limit)}
 }
 
-// begin counts one request. It waits until rate and concurrent allow it, and returns an error if
-// another bound is exceeded.
+// begin counts one request. It waits until rate and concurrent allow it. It returns an error if ctx
+// ends before, or another bound is exceeded.
 func (b *budget) begin(ctx context.Context) error {
 	b.mu.Lock()
 	if b.bounds.Requests > 0 && b.requests >= b.bounds.Requests {

@@ -3,7 +3,7 @@
 //
 // All requests pass one pipeline (serve.go, proxy.go):
 //
-//	validate   strict HTTP/1.1, strict names, one canonical form of each path; ambiguous input is refused
+//	validate   strict HTTP/1.1 and names, one canonical form of each path; refuse ambiguous input
 //	decide     the policy's rule, with the layer that gave or refused it
 //	budget     requests, rate, concurrent requests, bytes both ways, for the run and for the host
 //	resolve    once, by our own resolver; a name that no rule grants is never looked up

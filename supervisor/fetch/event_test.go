@@ -44,7 +44,8 @@ func (k *keyHosts) wants(t *testing.T, want ...string) {
 	k.keys = nil
 }
 
-// events returns a function that names the event on which the tool works, as the host of an agent does.
+// events returns a function that names the event on which the tool works, as the host of an agent
+// does.
 func events(t *testing.T, p *proxy) func(name string) {
 	t.Helper()
 	ours, theirs, err := control.Pair("socket")
@@ -100,9 +101,9 @@ func TestEventKeys(t *testing.T) {
 	hosts.wants(t, "agent:a:b/9/f1", "own", "agent:a:b/9/f3", "own")
 }
 
-// TestEventKeysOfRefused: a request that is refused, or waits for an approval, has one number as any
-// other. So a repeated event gives the same keys to the same requests when one of them is approved
-// meanwhile.
+// TestEventKeysOfRefused: a request that is refused, or waits for an approval, has one number as
+// any other. So a repeated event gives the same keys to the same requests when one of them is
+// approved meanwhile.
 func TestEventKeysOfRefused(t *testing.T) {
 	w := newWorld(t, holds)
 	n := &askedNotes{questions: make(chan Question, 1), verdicts: make(chan Verdict, 1)}

@@ -151,8 +151,8 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestLateProxy: a proxy that is never ready is killed, and its control group removed. The error says
-// that, and nothing of a connection.
+// TestLateProxy: a proxy that is never ready is killed, and its control group removed. The error
+// says that, and nothing of a connection.
 func TestLateProxy(t *testing.T) {
 	old := startTime
 	startTime = 100 * time.Millisecond

@@ -497,7 +497,8 @@ func (rt *roundTrip) clean(text string) string {
 	return text
 }
 
-// plain returns err, or an error with the credential removed from its text.
+// plain returns err if its text does not have the credential, else an error with the credential
+// removed from the text, which wraps no error.
 func (rt *roundTrip) plain(err error) error {
 	if clean := rt.clean(err.Error()); clean != err.Error() {
 		return errors.New(clean)

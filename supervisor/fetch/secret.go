@@ -95,7 +95,8 @@ func (s Secret) replaces(name string) bool {
 	return false
 }
 
-// attach adds the secret to the headers h or to t's query. body is all of the body, or nil.
+// attach adds the secret to the headers h or to t's query. body is the whole body, nil if it is not
+// known yet.
 func (s Secret) attach(t *target, method string, h fields, body []byte, now time.Time) (fields,
 	error) {
 	if s.Scrub {

@@ -29,21 +29,24 @@ import (
 //
 //	resolvers = ["9.9.9.9", "[2620:fe::fe]:53"]   # default: those in /etc/resolv.conf
 //	roots     = "/etc/ssl/certs/ca-certificates.crt"
-//	nat64     = ["64:ff9b::/96"]                  # NAT64 prefixes by which this network reaches IPv4
-//	queries   = false                             # true records queries as they are, false as a hash
+//	nat64     = ["64:ff9b::/96"]                  # prefixes by which this network reaches IPv4
+//	queries   = false                             # true: record queries as they are, not a hash
 //
 //	[[credential]]
 //	name = "registry"
 //	kind = "bearer"                               # bearer, basic, header, query, sigv4
-//	file = "/etc/jail/secrets/registry"           # or systemd = "NAME", env = "NAME", command = ["/path", "arg"]
-//	scrub = true                                  # remove the secret from responses; false leaves them unchanged
+//	file = "/etc/jail/secrets/registry"           # or one of the next three
+//	# systemd = "NAME"
+//	# env = "NAME"
+//	# command = ["/path", "arg"]
+//	scrub = true                                  # remove the secret from responses
 //
 //	[[internal]]                                  # a host inside the operator's network
 //	host = "registry.corp"                        # a name, *. and a name, or **. and a name
 //	ports = [443]
 //	addresses = ["10.1.0.0/16"]                   # all addresses that the name may have
 //	# socket = "/run/gateway.sock"                # instead of addresses
-//	resolve = true                                # false: dial addresses without asking a name server
+//	resolve = true                                # false: dial addresses, ask no name server
 type Settings struct {
 	Resolvers   []string     `json:"resolvers"`
 	Roots       string       `json:"roots"`
@@ -325,7 +328,7 @@ const (
 	commandTime = 10 * time.Second
 )
 
-// read returns the secret without its final line end.
+// read returns the secret without the line ends at its end.
 func (c Credential) read(ctx context.Context) (string, error) {
 	var text []byte
 	var err error

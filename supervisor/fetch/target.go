@@ -151,7 +151,7 @@ func parsePort(digits string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// cutFold cuts a prefix without regard to case, and reports whether text has it.
+// cutFold cuts an ASCII prefix without regard to case, and reports whether text has it.
 func cutFold(text, prefix string) (string, bool) {
 	if len(text) >= len(prefix) && strings.EqualFold(text[:len(prefix)], prefix) {
 		return text[len(prefix):], true

@@ -19,8 +19,9 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// tunnel handles a CONNECT. If a rule makes the host opaque, it carries the client's own TLS, which
-// must begin with a ClientHello for that host. It intercepts other tunnels.
+// tunnel handles a CONNECT. If a rule makes the host opaque, or the run has no authority, it
+// carries the client's own TLS, which must begin with a ClientHello for that host. It intercepts
+// other tunnels.
 func (s *stream) tunnel(ctx context.Context) {
 	t, err := parseTunnel(s.h.target)
 	if err == nil && s.inside != nil {
@@ -209,7 +210,8 @@ func serverName(msg []byte) (string, error) {
 const webSocketGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 // webSocket completes an upgrade and carries bytes in both directions, if the host accepts it as
-// RFC 6455 requires. Otherwise it passes on the response.
+// RFC 6455 requires. It passes on a response with another status than 101. For a 101 that is not as
+// the RFC requires it sends a refusal.
 func (s *stream) webSocket(ctx context.Context, rt *roundTrip, resp *http.Response) {
 	defer rt.try.up.close()
 	defer rt.done()

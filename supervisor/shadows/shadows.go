@@ -130,7 +130,7 @@ func (s *Store) DropTerms(id string) error {
 	return err
 }
 
-// dropRest removes the terms of a discarded shadow, ends its session's grants, and calls Discarded.
+// dropRest removes the terms of a discarded shadow, and calls Options.Ended and Options.Discarded.
 func (s *Store) dropRest(info workspace.Info) error {
 	s.Approvals().SessionEnded(info.ID)
 	err := s.DropTerms(info.ID)

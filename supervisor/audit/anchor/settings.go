@@ -35,17 +35,19 @@ import (
 //
 //	[[anchor]]
 //	name  = "offsite"
-//	to    = "https://anchors.example.com/jail"   # or udp://, tcp:// or unix:// for syslog, or a file that is appended to
+//	to    = "https://anchors.example.com/jail"   # or udp://, tcp:// or unix:// for syslog, or
+//	                                             # a file that is appended to
 //	every = "1m"                                 # longest time between two heads while records come
 //	token = "/etc/jail/secrets/anchor"           # file with the bearer token for an https: address
 //
 //	[[anchor]]
 //	name = "history"
-//	to   = "git+ssh://anchors@git.example.com/jail.git"  # or git+https:, git+http:, git: or git+file: with an absolute path; a commit for each head
+//	# A commit for each head. Also git+https:, git+http:, git:, or git+file: with an absolute path.
+//	to   = "git+ssh://anchors@git.example.com/jail.git"
 //
 //	[[anchor]]
 //	name = "neighbour"
-//	to   = "witness+https://witness.example.com/"        # another host that runs a C2SP tlog-witness
+//	to   = "witness+https://witness.example.com/"        # another host with a C2SP tlog-witness
 //	key  = "/etc/jail/witness.pub"                       # file with its public key
 type Settings struct {
 	Log     Log      `json:"log"`
