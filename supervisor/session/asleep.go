@@ -526,7 +526,8 @@ func (s *Sessions) asleep(c caller.Caller, id string) (*record, error) {
 }
 
 // stopAsleep ends a sleeping session. If the caller is its user, the session is woken first, so
-// that the requested fate applies to its shadow. Otherwise, or if waking fails, its shadow is kept.
+// that the requested fate applies to its shadow. Otherwise, or if waking fails, its shadow is kept,
+// and a request to commit or discard it is an error. So is a session that is busy when it is woken.
 func (s *Sessions) stopAsleep(ctx context.Context, c caller.Caller, r *record,
 	req message.StopRequest) (message.Result, error) {
 	id := r.Request.ID
