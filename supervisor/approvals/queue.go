@@ -527,7 +527,7 @@ func (q *Queue) List(c caller.Caller, all bool) ([]Action, error) {
 }
 
 // look calls f, with the locks held, after reading what other daemons have written. It also writes
-// owed audit records.
+// owed audit records and expires actions, as each step does. It applies nothing.
 func (q *Queue) look(f func() error) error {
 	return q.step(func(time.Time) (line, error) { return line{}, f() })
 }
