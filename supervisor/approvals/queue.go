@@ -662,8 +662,8 @@ func (q *Queue) EndRun(run string) error {
 }
 
 // endGrants revokes the grants for a run for which ends is true. It sets RunEnded for the run's
-// actions, except commits, that are not over or were rejected: no new grant is made for the run, and
-// a rejection no longer counts.
+// actions, except commits, that are not over or were rejected: no new grant is made for the run,
+// and a rejection no longer counts.
 func endGrants(q *Queue, run string, ends func(*Grant) bool) error {
 	if q.unused() {
 		return nil

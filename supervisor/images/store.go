@@ -189,7 +189,7 @@ func (s *Store) named(name string) (*Held, error) {
 		return nil, err
 	}
 	i := slices.IndexFunc(all, func(a About) bool { return a.Name == name })
-	// The signature and publisher recorded with the name count, not those known when it was unpacked.
+	// The signature and publisher recorded with the name count, not those at the unpacking.
 	missing := problem.New(problem.NotFound, "no image is called %q", name).
 		WithHint("jail image list shows which there are; oci:DIR names a directory")
 	if i < 0 {
