@@ -194,7 +194,7 @@ func (c *calls) call(call agent.Call) (any, error) {
 // A method answers a call of an agent and returns the result.
 type method func(c *calls, ctx context.Context, call agent.Call) (any, error)
 
-// with returns a method that decodes its parameters into a P and calls do.
+// with returns a method that decodes its parameters into a T and calls do.
 func with[T any](do func(c *calls, ctx context.Context, call agent.Call, p T) (any, error)) method {
 	return func(c *calls, ctx context.Context, call agent.Call) (any, error) {
 		var p T

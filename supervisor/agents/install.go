@@ -196,7 +196,8 @@ func (a *Agents) register(ctx context.Context, name string) (_ store.Agent, err 
 	return known, nil
 }
 
-// stampOf returns a text that changes when the name, size, time or mode of a file in dir does.
+// stampOf returns a text that changes when the name, size, time or mode of a file in dir does. It
+// covers at most 4*manifest.MaxFiles files.
 func stampOf(dir string) string {
 	var b strings.Builder
 	n := 0

@@ -197,7 +197,8 @@ func message(role, text string) json.RawMessage {
 	return b
 }
 
-// modelWaits are the pauses before retries after status 429. After 5xx there is one retry.
+// modelWaits are the pauses before retries after status 429. After 5xx there is one retry, after
+// the first of these pauses.
 var modelWaits = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
 
 // askPatiently sends a request to the model, with three retries after status 429 and one after 5xx.

@@ -440,8 +440,9 @@ func (r *run) report(ctx context.Context, report agent.Report) (slept bool, fail
 	return slept, failure
 }
 
-// permitted returns the effects without messages of a facet that lacks the binding PUBSUB. The
-// facet's jail has refused them already, but its reports are not trusted.
+// permitted returns the effects without messages and settings of a facet that lacks the binding
+// PUBSUB. Results of calls stay. The facet's jail has refused the others already, but its reports
+// are not trusted.
 func (r *run) permitted(all []agent.Effects) []agent.Effects {
 	if !r.m.Mute {
 		return all

@@ -12,7 +12,7 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// orderBytes is up to how many bytes waiting orders are joined for one read.
+// orderBytes is from how many bytes on no further waiting orders are joined for one read.
 const orderBytes = 64 << 10
 
 // orders is an io.Reader of the frames of a run's orders. It joins waiting orders.

@@ -177,8 +177,8 @@ func (t *turns) worker() {
 	}
 }
 
-// tell sends the run a signal, without blocking. Signals may be dropped if many are unread, except
-// those with a reason to sleep.
+// tell sends the run a signal, without blocking. If many are unread, a signal is dropped, or takes
+// the place of the oldest one if it has a reason to sleep. Each makes the run look at everything.
 func (at *turn) tell(s signal) {
 	select {
 	case at.signals <- s:

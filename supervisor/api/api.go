@@ -83,8 +83,9 @@ type Change struct {
 	Protected string `json:"protected,omitempty"`
 }
 
-// Folds reports whether a change is to one of git's own files and has no risk of its own, so that a
-// summary of the repository suffices for the reviewer.
+// Folds reports whether a change is to one of git's own files and needs no look of its own, since a
+// report of the repository sums it up. It does if it is refused, protected or in conflict, or has a
+// risk of another class than hooks.
 func (c Change) Folds() bool {
 	return c.Git != "" && c.Refused == "" && c.Conflict == "" && c.Protected == "" &&
 		!slices.ContainsFunc(c.Risks, func(r workspace.Risk) bool {

@@ -82,8 +82,8 @@ func (srv *Server) action(q call) (any, error) {
 	return srv.s.Approvals().Wait(ctx, q.caller, q.id)
 }
 
-// atMost returns a context that ends after text seconds, at most maxWait, or when the daemon ends.
-// Call the function to release it.
+// atMost returns a context that ends after text seconds, or when the daemon ends. It returns an
+// error for more than maxWait. Call the function to release the context.
 func (srv *Server) atMost(ctx context.Context, text string) (context.Context, func(), error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 || time.Duration(n)*time.Second > maxWait {
@@ -143,7 +143,7 @@ func (a *Approvals) Await(ctx context.Context, id string,
 	return found, a.link.do(ctx, "GET", item(pathApprovals, id)+"?"+q.Encode(), nil, &found)
 }
 
-// Decide approves or refuses an action.
+// Decide approves or rejects an action.
 func (a *Approvals) Decide(ctx context.Context, id string,
 	req approvals.DecideRequest) (decided approvals.Action, err error) {
 	return decided, a.link.do(ctx, "POST", item(pathApprovals, id)+"/decide", req, &decided)
@@ -194,7 +194,8 @@ func NewKey() string { return rand.Text() }
 // nothing was done.
 var ErrChanged = errors.New("it has changed since it was proposed")
 
-// ErrUnsettled is returned by the function do of Carry if the action may still be carried out.
+// ErrUnsettled is wrapped by the error of the function do of Carry if the action may still be
+// carried out.
 var ErrUnsettled = errors.New("nobody knows yet how it ended")
 
 // Wait waits until an action is no longer pending, and returns it. If ctx ends first, the action
@@ -209,8 +210,8 @@ func (a *Approvals) Wait(ctx context.Context, id string) (approvals.Action, erro
 }
 
 // Carry claims an approved action, calls do, and reports how it ended. do returns the outcome to
-// show people. Its error ErrChanged makes the action stale, ErrUnsettled leaves it applying until
-// the caller reports its end, and any other makes it failed.
+// show people. An error that wraps ErrChanged makes the action stale, one that wraps ErrUnsettled
+// leaves it applying until the caller reports its end, and any other makes it failed.
 //
 // do is called at most once for an action, by any process, after the claim is recorded. If the
 // caller is killed in do, the action stays applying until a person settles it. Do not give an

@@ -14,11 +14,16 @@ import (
 // of kind, four of length, big-endian, and the content.
 //
 //	client: Input … Input, InputEnd            its standard input
-//	client: Size …                             rows and columns of its terminal, two bytes each, big-endian
-//	server: Credit …                           permits one more frame of input; a client starts with four
-//	server: Output | ErrorOutput …, Result     the tool's output; at last the result as JSON, and the connection is closed
-//	server: Passed, two descriptors            once, if the client asked for it and the daemon's answer agrees: the pipes of
-//	                                           standard input and output, so that there are no Input, InputEnd, Credit and Output
+//	client: Size …                             rows and columns of its terminal, two bytes each,
+//	                                           big-endian
+//	server: Credit …                           permits one more frame of input; a client starts
+//	                                           with four
+//	server: Output | ErrorOutput …, Result     the tool's output; at last the result as JSON, and
+//	                                           the connection is closed
+//	server: Passed, two descriptors            once, if the client asked for it and the daemon's
+//	                                           answer agrees: the pipes of standard input and
+//	                                           output, so that there are no Input, InputEnd,
+//	                                           Credit and Output
 //
 // A client that closes the connection ends the run.
 type FrameKind byte

@@ -11,7 +11,8 @@
 // the proposer's claim until the proposer reports the result. It is reverting from the time a
 // person asks to undo it until the proposer reports that:
 //
-//	approved ── claim ──► applying ── report ──► applied ── revert ──► reverting ── report ──► reverted
+//	approved ── claim ──► applying ── report ──► applied
+//	applied ── revert ──► reverting ── report ──► reverted
 //
 // A proposed action never changes. Its SHA-256 covers everything that people see of it, and a
 // decision names that digest. When the action is applied, its target is compared with the proposal

@@ -167,8 +167,8 @@ func formatLine(l line) ([]byte, error) {
 }
 
 // append adds a line at the end and, if flush is true, waits until it is on disk. After an error it
-// cuts the line off, and the next catchUp reads the file again. The caller holds the lock and has
-// called catchUp.
+// tries to cut the line off, and the next catchUp reads the whole file again: a line that could not
+// be cut off is valid. The caller holds the lock and has called catchUp.
 func (j *journal) append(l line, flush bool) error {
 	text, err := formatLine(l)
 	if err != nil {

@@ -63,7 +63,8 @@ func (n *Notifier) Notify(a Action) {
 }
 
 // run runs the program as the owner of the action, with the action as JSON on standard input, in a
-// new session and with a fixed environment. After notifyTime its process group is killed.
+// new session. Its environment has only PATH and HOME, and nothing of the daemon's. After
+// notifyTime its process group is killed.
 func (n *Notifier) run(a Action) error {
 	text, err := json.Marshal(a)
 	if err != nil {

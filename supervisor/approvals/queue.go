@@ -25,7 +25,8 @@ const (
 	// maxPending bounds the number of actions that are not over, and maxAll their total bytes.
 	maxPending = 10_000
 	maxAll     = 16 << 20
-	// maxOwn and maxOwnBytes are the same bounds for one user. Root has no such bound.
+	// maxOwn and maxOwnBytes are the same bounds for one user, so that others have room. They do
+	// not bound commits of root, or of the only user of a rootless daemon. See add.
 	maxOwn      = 2_000
 	maxOwnBytes = 4 << 20
 	// maxStored bounds the size of one action, in bytes.
@@ -422,7 +423,8 @@ func (q *Queue) add(l *line, a stored, c caller.Caller, now time.Time) (*stored,
 			WithHint("name directories or patterns in place of single paths")
 	case all.n >= maxPending || all.bytes+s.size() > maxAll, a.UID != 0 && !q.o.alone() &&
 		(own.n >= maxOwn || own.bytes+s.size() > maxOwnBytes),
-		// Other actions than commits may use half of a user's share, since jails make many of them.
+		// Other actions than commits may use half of a user's share, even root's: any jail can make
+		// them, and what people propose must have room.
 		a.Commit == nil && (own.n >= maxOwn/2 || own.bytes+s.size() > maxOwnBytes/2):
 		return nil, problem.New(problem.Busy, "too many actions wait for an approval: %d, %d of them of uid %d",
 			all.n, own.n, a.UID).WithHint("jail approvals lists them; decide on some")
@@ -525,7 +527,7 @@ func (q *Queue) List(c caller.Caller, all bool) ([]Action, error) {
 }
 
 // look calls f, with the locks held, after reading what other daemons have written. It also writes
-// owed audit records.
+// owed audit records and expires actions, as each step does. It applies nothing.
 func (q *Queue) look(f func() error) error {
 	return q.step(func(time.Time) (line, error) { return line{}, f() })
 }
@@ -659,8 +661,9 @@ func (q *Queue) EndRun(run string) error {
 	return endGrants(q, run, func(g *Grant) bool { return true })
 }
 
-// endGrants revokes the grants for a run for which ends is true, and marks its pending fetches and
-// tools so that no new grant is made for it.
+// endGrants revokes the grants for a run for which ends is true. It sets RunEnded for the run's
+// actions, except commits, that are not over or were rejected: no new grant is made for the run,
+// and a rejection no longer counts.
 func endGrants(q *Queue, run string, ends func(*Grant) bool) error {
 	if q.unused() {
 		return nil

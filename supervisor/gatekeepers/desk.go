@@ -170,7 +170,8 @@ func New(o Options) *Desk { return &Desk{o: o, news: make(chan struct{}, 1)} }
 
 // A Caller is the user of a gatekeeper: an agent, or the owner if all fields are empty.
 type Caller struct {
-	// Agent is the name of the agent, and ID the id of the agent or of its facet, as agent:USER:NAME.
+	// Agent is the name of the agent. ID is the id of the agent or of its facet, as
+	// agent:USER:NAME.
 	Agent, ID string
 	// Instance is the number of the agent's instance.
 	Instance int64
@@ -180,8 +181,8 @@ type Caller struct {
 	Allowed []string
 }
 
-// mayUse reports whether a caller may use a gatekeeper. An agent needs both: its manifest asks for the
-// gatekeeper, and gatekeepers.toml names the agent.
+// mayUse reports whether a caller may use a gatekeeper. An agent needs both: its manifest asks for
+// the gatekeeper, and gatekeepers.toml names the agent.
 func (c Caller) mayUse(k Kept) bool {
 	return c.Agent == "" || slices.Contains(c.Allowed, k.Name) && slices.Contains(k.Agents, c.Agent)
 }
@@ -529,7 +530,8 @@ func (d *Desk) one(ctx context.Context, q Queue, e Entry) (Entry, error) {
 		}
 		a = carried
 	case a.State == approvals.Applying, a.State == approvals.Reverting:
-		// This process carries out one action at a time, so another one claimed this action and ended.
+		// This process carries out one action at a time, so another one claimed this action and
+		// ended.
 		if a, err = d.settle(ctx, q, a, key); err != nil {
 			return e, err
 		}

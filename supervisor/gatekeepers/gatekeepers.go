@@ -45,12 +45,13 @@ type Gatekeeper interface {
 	// Revert undoes the change completely or not at all. outcome is the result of Apply. The error
 	// wraps errChanged if the resource has changed since Apply.
 	Revert(ctx context.Context, id, outcome string, c Change) error
-	// Settle returns how an action ended if the process was killed during Apply, or during Revert if
-	// reverting is true. known is false if the gatekeeper cannot tell.
+	// Settle returns how an action ended if the process was killed during Apply, or during Revert
+	// if reverting is true. known is false if the gatekeeper cannot tell.
 	Settle(ctx context.Context, id string, c Change, reverting bool) (s Settled, known bool, err error)
 }
 
-// errChanged is wrapped by the errors for a resource that has changed since the proposal or the action.
+// errChanged is wrapped by the errors for a resource that has changed since the proposal or the
+// action.
 var errChanged = api.ErrChanged
 
 // A Change is an action that was checked. People see all its fields before they approve it.
@@ -102,8 +103,8 @@ func notFound(format string, args ...any) *agent.Error {
 	return agent.Errorf(agent.ErrNotFound, format, args...)
 }
 
-// unknown returns the error for a read or an action that a gatekeeper does not have. what is reads or
-// actions.
+// unknown returns the error for a read or an action that a gatekeeper does not have. what is reads
+// or actions.
 func unknown(what, name string, known ...string) *agent.Error {
 	return notFound("the gatekeeper has no %.60q among its %s: there are %s", name, what,
 		strings.Join(known, ", "))
@@ -132,7 +133,8 @@ func strict(text json.RawMessage, to any) error {
 	return nil
 }
 
-// text returns the arguments of a change as people see them: JSON with invisible characters escaped.
+// text returns the arguments of a change as people see them: JSON with invisible characters
+// escaped.
 func (c Change) text() (string, error) {
 	raw, err := json.Marshal(c)
 	if err != nil {

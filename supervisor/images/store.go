@@ -189,7 +189,7 @@ func (s *Store) named(name string) (*Held, error) {
 		return nil, err
 	}
 	i := slices.IndexFunc(all, func(a About) bool { return a.Name == name })
-	// The signature recorded with the name counts, and not the one at the time of unpacking.
+	// The signature and publisher recorded with the name count, not those at the unpacking.
 	missing := problem.New(problem.NotFound, "no image is called %q", name).
 		WithHint("jail image list shows which there are; oci:DIR names a directory")
 	if i < 0 {
@@ -405,7 +405,8 @@ func top(root *os.File) (names []string, err error) {
 	return names, nil
 }
 
-// check refuses a configuration with NUL bytes, too much text, or malformed variables.
+// check refuses a configuration with NUL bytes, too much text, malformed variables, or a working
+// directory that is not absolute.
 func (c Config) check() error {
 	size := 0
 	for _, list := range [][]string{c.Env, c.Entrypoint, c.Cmd, {c.WorkingDir, c.User}} {

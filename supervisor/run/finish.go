@@ -147,7 +147,7 @@ func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 		signal = rep.Signal
 	}
 	if c != nil && c.ByOthers() && e.status.Signal == 0 && e.answer.Report != nil {
-		// The tool ended first: the caller's kill would have ended it by a signal.
+		// The tool ended first: an end by the caller or the daemon would show as a signal.
 		c = nil
 	}
 	limits := j.Policy.Policy().Limits

@@ -244,7 +244,7 @@ func (s *Runner) files(r *Run, work *workspace.Workspace) (*mounts.Files, []stri
 	return files, nil, err
 }
 
-// ownFiles opens the descriptors for the launch of a run outside of sessions.
+// ownFiles opens the descriptors for the launch of a run that is not an invocation of a session.
 func (s *Runner) ownFiles(j *prepare.Job, w *workspace.Workspace) (*mounts.Files, error) {
 	files := &mounts.Files{}
 	files.Binds, files.Lower = j.Host.Binds, j.Host.Agent.Dir()

@@ -1,5 +1,5 @@
-// Package run carries out the runs that package prepare has decided on. [Runner.steps] has the steps
-// of a run, in order. A step that takes a resource returns a function that releases it.
+// Package run carries out the runs that package prepare has decided on. [Runner.steps] has the
+// steps of a run, in order. A step that takes a resource returns a function that releases it.
 //
 //	admit.go    wait until the run may start
 //	record.go   record the start, and later the end

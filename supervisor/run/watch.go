@@ -275,8 +275,8 @@ func (o *observers) refused(j *prepare.Job, calls []control.Refused) kernelDenia
 	return told
 }
 
-// limitIO sets io.max for the disks that the jail can reach: those of its workspace, of the
-// daemon's state and of its shadow. work may be nil.
+// limitIO sets io.max for the disks that the jail can reach: those of its mounts and its workspace,
+// of the daemon's state and of its shadow. work may be nil.
 func limitIO(stateDir string, j *prepare.Job, work *workspace.Workspace, leaf *cgroup.Leaf) error {
 	c := j.Plan.Cgroup
 	if c.IORead == 0 && c.IOWrite == 0 {

@@ -326,8 +326,8 @@ func (s *Sessions) asleepBeside(uid uint32, id string) (int, error) {
 // daemon ends. It is called after Ended.
 func (h *session) Sleeps() bool { return h.end.sleeps }
 
-// maySleep reports whether the session can be woken after an end with this cause. A session with no
-// record, or one whose shadow is to be discarded, cannot.
+// maySleep reports whether the session can be woken after an end with this cause: it was idle, or
+// its daemon ends. A session with no record, or one whose shadow is to be discarded, cannot.
 func (h *session) maySleep(c *ending.Cause) bool {
 	return h.end.record != nil && c != nil && (c.Limit == ending.LimitIdle || c.Daemon != "") &&
 		h.end.fate != message.FateDiscard && h.run.Job().Req.Fate != message.FateDiscard
@@ -526,7 +526,8 @@ func (s *Sessions) asleep(c caller.Caller, id string) (*record, error) {
 }
 
 // stopAsleep ends a sleeping session. If the caller is its user, the session is woken first, so
-// that the requested fate applies to its shadow. Otherwise, or if waking fails, its shadow is kept.
+// that the requested fate applies to its shadow. Otherwise, or if waking fails, its shadow is kept,
+// and a request to commit or discard it is an error. So is a session that is busy when it is woken.
 func (s *Sessions) stopAsleep(ctx context.Context, c caller.Caller, r *record,
 	req message.StopRequest) (message.Result, error) {
 	id := r.Request.ID

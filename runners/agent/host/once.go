@@ -15,7 +15,8 @@ import (
 const outputPart = 32 << 10
 
 // callOnce makes a call of a program that runs once. Its parent named its bindings, so jail-agentd
-// answers calls of any name. Of the agents' own bindings it may have only AI.
+// answers calls of any name. Of the agents' own bindings it may have only AI, if that is in
+// Options.Bindings.
 func (h *Host) callOnce(binding, name string, params []byte) *Answer {
 	known := slices.Contains(agent.Bindings, binding)
 	if known && (binding != agent.AI || !slices.Contains(h.o.Bindings, agent.AI)) ||

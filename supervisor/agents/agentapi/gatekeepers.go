@@ -10,10 +10,11 @@ import (
 // A Gatekeeper is the description of a gatekeeper for agents and people.
 type Gatekeeper struct {
 	Name string `json:"name"`
-	// Kind is sqlite or openapi.
+	// Kind is sqlite, openapi or agent.
 	Kind  string `json:"kind"`
 	About string `json:"about,omitempty"`
-	// Resource is the path of a file, or the URL of an API.
+	// Resource is the path of a file, the URL of an API or the name of an agent. Agents see only
+	// the gatekeeper's name here.
 	Resource string `json:"resource"`
 	// Reads are methods that are answered at once. Actions need an approval.
 	Reads   []GateMethod `json:"reads"`

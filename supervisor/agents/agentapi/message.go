@@ -36,7 +36,8 @@ type Add struct {
 }
 
 // A Spawn is a request to put an agent on a channel: POST Path/NAME/spawn. For an agent with a
-// manifest, handle and config must be the manifest's, and the channel one of its channels.
+// manifest, handle must be empty or the manifest's, config must be empty, and the channel must be
+// one of its channels.
 type Spawn struct {
 	// Channel defaults to main or, for an agent with a manifest, to its first channel.
 	Channel string          `json:"channel,omitempty"`

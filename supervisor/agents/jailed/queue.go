@@ -53,9 +53,9 @@ var actionName = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // requestFor returns the request for an action that the agent itself will do, as its own
-// gatekeeper. If the proposal is a JSON object, its members type, resource and words name the
-// action, its object and the reason; they are shown as the agent's words. All of it is shown as the
-// arguments.
+// gatekeeper. If the proposal is a JSON object, its members type, resource and words become the
+// action, the resource and the words of the request. People see them as the agent's own. All of the
+// proposal is shown as the arguments.
 func requestFor(p agents.Proposal) api.ProposeRequest {
 	g := approvals.Gate{Gatekeeper: p.Name, Action: "propose", Resource: p.Agent}
 	var said struct {

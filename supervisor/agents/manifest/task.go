@@ -258,7 +258,8 @@ func (t *Task) fillForge(api string, wrong map[string]error) {
 // repoPath matches URL paths without special characters of a shell, git or policy patterns.
 var repoPath = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?$`)
 
-// httpsURL parses an https URL and returns it without its user, and the user. Errors omit it.
+// httpsURL parses an https URL and returns it without its user, and the user. No error quotes text,
+// which may hold a secret.
 func httpsURL(text string) (*url.URL, *url.Userinfo, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" ||

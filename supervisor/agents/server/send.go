@@ -54,7 +54,8 @@ func (s *Server) tick(r *http.Request) (any, error) {
 		Type: agent.TypeTick, Data: json.RawMessage(`{}`)}, 0)
 }
 
-// sent puts an event into an inbox, waits until it is committed or dead, at most wait.
+// sent puts an event into an inbox, and waits until it is committed or dead or the instance has
+// failed, at most wait and agentapi.MaxWait.
 func (s *Server) sent(ctx context.Context, i store.Instance, e agent.Event,
 	wait time.Duration) (any, error) {
 	// Before Send, so that the end of the event is not missed.

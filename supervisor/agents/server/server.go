@@ -219,7 +219,7 @@ func (s *Server) on(r *http.Request, channel string) (store.Instance, error) {
 		if i.State == store.Terminated || i.Parent != 0 {
 			continue
 		}
-		// The instances are in the manifest's order.
+		// The instances come in the order in which they were made, at first that of the manifest.
 		if channel == "" || i.Channel == channel {
 			return i, nil
 		}

@@ -232,7 +232,8 @@ func (d *delivery) send(id string, f agent.Effect) error {
 }
 
 // typeFor returns the event type of a message for one receiver. A type of the sender's own is kept.
-// Otherwise the type is direct, mention or message, whichever of these the sender gave.
+// Otherwise the type is direct, mention or message, by the receiver and the text: which of these
+// the sender gave does not matter.
 func typeFor(given string, direct bool, data []byte, handle string) string {
 	switch given {
 	case "", agent.TypeMessage, agent.TypeMention, agent.TypeDirect:

@@ -57,7 +57,7 @@ type Instance struct {
 	Settled uint64
 	// Delivered is the highest event number that was ever delivered to the agent.
 	Delivered uint64
-	// Waiting is the number of events in the inbox, Bytes the size of their data.
+	// Waiting is the number of events in the inbox, WaitingBytes the size of their data.
 	Waiting      int
 	WaitingBytes int64
 	// Note is the text that the agent set with HOST.setState, Error the reason of a failure.

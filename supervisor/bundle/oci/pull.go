@@ -132,7 +132,8 @@ func (c *Client) file(ctx context.Context, src source, store *oci.Store, ref Ref
 	return os.Remove(partial)
 }
 
-// fill appends to a partial file until it has the size of desc.
+// fill brings a partial file to the size of desc, and never beyond. It starts again if the source
+// cannot resume.
 func (c *Client) fill(ctx context.Context, src source, f *os.File, desc specs.Descriptor,
 	progress func(int64)) error {
 	info, err := f.Stat()

@@ -144,7 +144,8 @@ func (r Ring) check() error {
 	return nil
 }
 
-// distinctKeys returns the number of keys. One key under two names is an error.
+// distinctKeys returns the number of keys. One key under two names is an error, since it would
+// count twice.
 func distinctKeys(vkeys []string) (int, error) {
 	seen := map[string]bool{}
 	for _, vkey := range vkeys {
@@ -175,8 +176,8 @@ func KeyID(vkey string) string {
 	return strings.Join(parts[:min(2, len(parts))], "+")
 }
 
-// checkPublisher returns an error unless name has only a-z, 0-9, - and ., and begins with a letter
-// or digit.
+// checkPublisher returns an error unless name is 1 to 64 bytes of only a-z, 0-9, - and ., and
+// begins with a letter or digit. So a name has one spelling and does not look like something else.
 func checkPublisher(name string) error {
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '.')

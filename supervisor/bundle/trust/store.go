@@ -74,8 +74,10 @@ func readFile(path string, owned bool) (string, error) {
 }
 
 // Admit returns an error unless a ring may be added or may replace its publisher's. A replacement
-// needs a higher version and enough signatures of both rings' roots. A first ring needs explicit,
-// by which an operator vouches for it.
+// needs a higher version and enough signatures of both rings' roots, whatever explicit says; a ring
+// without roots is never replaced. A first ring needs explicit, by which an operator vouches for
+// it. Except for the ring in use, the ring must not have expired, nor have a key of another
+// publisher.
 func (rs Rings) Admit(next Ring, explicit bool, now time.Time) error {
 	old, known := rs[next.Publisher]
 	switch {
