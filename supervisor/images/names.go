@@ -20,7 +20,7 @@ import (
 
 const namesFile = "names.json"
 
-// names returns the images that were added by name.
+// names returns the list of named images from names.json, or nil if the file is missing.
 func (s *Store) names() (all []About, err error) {
 	err = atomicfile.ReadJSON(filepath.Join(s.dir, namesFile), &all)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -29,7 +29,9 @@ func (s *Store) names() (all []About, err error) {
 	return all, err
 }
 
-// changeNames replaces the list of named images under a lock.
+// changeNames passes the list of named images from names.json to change, and saves the list that
+// change returns. A file lock prevents concurrent changes. If change fails, changeNames returns its
+// error and saves nothing.
 func (s *Store) changeNames(change func([]About) ([]About, error)) error {
 	turn, err := flock.Open(filepath.Join(s.dir, "lock"))
 	if err != nil {

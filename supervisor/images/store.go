@@ -81,9 +81,10 @@ type About struct {
 	Digest string `json:"digest"`
 	// Source is where it came from.
 	Source string `json:"source"`
-	// Publisher is whose keys have signed it, and Signed the statement; empty without a signature.
+	// Publisher is the publisher whose keys signed the image; empty without a signature.
 	Publisher string `json:"publisher,omitempty"`
-	Signed    string `json:"signed,omitempty"`
+	// Signed is the signed statement about the image; empty without a signature.
+	Signed string `json:"signed,omitempty"`
 	// When it was unpacked or added, UTC.
 	Time time.Time `json:"time"`
 	// What it takes on the disk.

@@ -52,7 +52,10 @@ type note struct {
 	Changes   []change `json:"changes"`
 }
 
-// A writer reads and writes the files of one client.
+// A writer plans and makes the changes of jail setup to the configuration files of one coding
+// agent. client is the name of the agent. The files are below base, the project or home directory,
+// unless an environment variable of the agent names another one. state is the directory of the
+// notes for --undo.
 type writer struct {
 	env               *cli.Env
 	home, base, state string
