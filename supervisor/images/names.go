@@ -48,14 +48,15 @@ func (s *Store) changeNames(change func([]About) ([]About, error)) error {
 	return atomicfile.WriteJSON(filepath.Join(s.dir, namesFile), all, 0o600, atomicfile.Durable)
 }
 
-// An ImageOffer is an image that is to be added by a name.
+// An ImageOffer describes an image to add under a name.
 type ImageOffer struct {
 	// oci:DIR with an absolute path, which is read with the caller's rights, and :TAG or
 	// @sha256:DIGEST after it.
 	Layout string `json:"layout"`
-	// Where it came from, for the record; empty is the directory.
+	// Source is where the image came from, for the record; empty for the directory in layout.
 	Source string `json:"source,omitempty"`
-	// The signed statement about its manifest, as jail image sign makes it.
+	// Signed is the statement about the manifest that jail image sign makes; empty for an unsigned
+	// image.
 	Signed string `json:"signed,omitempty"`
 }
 

@@ -50,7 +50,8 @@ type change struct {
 	Made int `json:"made,omitempty"`
 }
 
-// programs is the jail command in a configuration: its path and its flags.
+// programs is the jail command in a configuration. exe is "jail" or the path of the program, and
+// args are the flags for its subcommands.
 type programs struct {
 	exe  string
 	args []string
