@@ -20,13 +20,15 @@ type Approvals struct {
 	Notify []string
 }
 
-// maxNotify bounds the words of notify, and maxNotifyWord the bytes of each.
+// maxNotify bounds the number of strings in notify, and maxNotifyWord the bytes of each string.
 const (
 	maxNotify     = 32
 	maxNotifyWord = 4 << 10
 )
 
-// ReadApprovals reads the file at path. It returns the zero value if there is none.
+// ReadApprovals reads the settings for approvals from the file at path. It returns the zero
+// Approvals and no error if the file is missing. An untrusted file (see profiles.ReadTrusted) or an
+// invalid setting is an error with the code usage.
 func ReadApprovals(path string) (s Approvals, err error) {
 	err = read(path, "approvals", "jaild(8) has the keys of approvals.toml",
 		func(text []byte) error { return s.parse(path, text) })
@@ -58,7 +60,9 @@ func (s *Approvals) parse(path string, text []byte) error {
 	return nil
 }
 
-// program reads a program with its arguments from a list of texts.
+// program converts the value of the key notify, a list of strings, to the absolute path of a
+// program and its arguments. It returns an error unless there are 1 to maxNotify strings, each with
+// at most maxNotifyWord bytes and without a NUL byte, and the first is an absolute path.
 func program(value any) (words []string, err error) {
 	list, _ := value.([]any)
 	for _, item := range list {

@@ -33,13 +33,15 @@ type Config struct {
 	// Profiles holds the operator's profiles.
 	Profiles string
 
-	// Ceiling, Fetch, Audit and Settings are files of the operator: the host's ceiling, and the
-	// settings of fetches, the audit log and the daemon. Each may be missing.
+	// Ceiling, Fetch, Audit and Settings are the paths of the operator's files: the host's ceiling,
+	// and the settings of fetches, the audit log and the daemon. Each file may be missing.
 	Ceiling, Fetch, Audit, Settings string
-	// Approvals is a file of the operator that need not exist: see ReadApprovals.
+	// Approvals is the path of approvals.toml, the operator's settings for approvals. ReadApprovals
+	// reads the file, which may be missing.
 	Approvals string
 
-	// Containers is a file of the operator that need not exist: see ReadNode.
+	// Containers is the path of oci.toml, the operator's settings for OCI containers. ReadNode
+	// reads the file, which may be missing.
 	Containers string
 
 	// Exe is the program of the daemon, which also runs as the fetch proxy.
@@ -54,7 +56,7 @@ type Config struct {
 	Private bool
 	// Bounds limit what runs at one time.
 	Bounds Bounds
-	// Refusals is set if Landlock's refusals are read from the host's audit log.
+	// Refusals is true if the daemon reads Landlock's refusals from the host's audit log.
 	Refusals bool
 	Version  string
 	// Log gets the errors of background work; nil drops them.
@@ -64,9 +66,14 @@ type Config struct {
 // Places returns the directories of bundles.
 func (c Config) Places() bundle.Places { return bundle.Places{Dirs: c.Bundles, Tools: c.Tools} }
 
-// Default returns the configuration for the program at exe: below $JAIL_STATE if set, else in the
-// system's places. It looks for binaries and bundles next to the program, as a build leaves them,
-// and where `make install` puts them.
+// Default returns the configuration for the program at the path exe. State, logs, settings and the
+// socket are in the system's directories, or below $JAIL_STATE if that is set. $JAIL_SOCKET, if
+// set, replaces the path of the socket.
+//
+// Default looks for each helper program first in the directory of exe, where a build leaves it, and
+// then in ../libexec/jail, where `make install` puts it. If neither file exists, the path
+// is the first one, so that errors name it. Bundles are searched in the directory bundles next to
+// exe, and then in ../share/jail/bundles.
 func Default(exe string, getenv func(string) string) Config {
 	c := Config{
 		StateDir:   "/var/lib/jail",
@@ -143,7 +150,7 @@ const Version = wire.Version
 
 // Bounds limit how much runs at one time, and how much may wait.
 type Bounds struct {
-	Runs int // at one time
+	Runs int // how many runs may be admitted at one time
 	// Memory is the sum of the memory limits of the runs that are admitted, in bytes.
 	Memory int64
 	// Waiting is how many runs may wait for admission. One more is refused as busy.
@@ -155,9 +162,9 @@ type Bounds struct {
 
 	// Connections is how many connections clients may have open.
 	Connections int
-	// Compile is how many times the usual time a module may take to compile; 0 is 1.
+	// Compile is a factor on the usual time limit for compiling a module; 0 means 1.
 	Compile int
-	// Cache is how many bytes of compiled modules are kept; 0 is 4 GiB.
+	// Cache is the maximum size of the cache of compiled modules in bytes; 0 means 4 GiB.
 	Cache int64
 	// Sessions is how many sessions one user may have open; 0 means UserSessions.
 	Sessions int
@@ -196,9 +203,10 @@ const (
 	maxWarm = 64
 )
 
-// ForUser returns the configuration in the places of an ordinary user: below $XDG_STATE_HOME,
-// $XDG_DATA_HOME, $XDG_CONFIG_HOME and $XDG_RUNTIME_DIR (the XDG Base Directory Specification). The
-// ceiling is still the host's.
+// ForUser returns c with the directories of an ordinary user: below $XDG_STATE_HOME,
+// $XDG_DATA_HOME, $XDG_CONFIG_HOME and $XDG_RUNTIME_DIR (the XDG Base Directory Specification). An
+// unset or relative variable has the default of the specification below the home directory; without
+// $XDG_RUNTIME_DIR the socket is in the state directory. Ceiling and Containers stay as in c.
 func (c Config) ForUser(getenv func(string) string) Config {
 	home := getenv("HOME")
 	if !filepath.IsAbs(home) {

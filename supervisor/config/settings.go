@@ -24,23 +24,23 @@ const leastCache = 1 << 20
 // Settings are the operator's settings of the daemon, from a TOML file that only root and the
 // daemon's user may write. jaild(8) describes them. DefaultBounds supplies values that are missing.
 //
-//	metrics = "127.0.0.1:9464"   # where Prometheus finds them, besides the socket; "" for nowhere
+//	metrics = "127.0.0.1:9464"   # serve metrics to Prometheus here, too; "" for the socket only
 //
 //	[admission]
-//	runs    = 64                 # at one time
-//	memory  = "32GiB"            # promised to them, all together
-//	waiting = 256                # for admission; one more is refused as busy
-//	wait    = "30s"              # at most
+//	runs    = 64                 # admitted at one time
+//	memory  = "32GiB"            # sum of the memory limits of admitted runs
+//	waiting = 256                # runs that wait for admission; one more is refused as busy
+//	wait    = "30s"              # longest wait for admission
 //
 //	[pool]
-//	size = 8                     # jails that stand and wait for runs, at most; 0 for none
+//	size = 8                     # prewarmed jails, at most; 0 for none
 //
 //	[compile]
-//	times = 1                    # as much time as usual to compile a module; more if slow
+//	times = 1                    # factor on the time limit for compiling; more on a slow host
 //	cache = "4GiB"               # of compiled modules; the least recently used are removed
 //
 //	[sessions]
-//	user = 64                    # that one user may have open
+//	user = 64                    # open sessions of one user, at most
 //
 //	[denied]
 //	landlock = false             # whether refusals of Landlock are read from the host's audit log
@@ -67,7 +67,9 @@ type Settings struct {
 	} `json:"denied"`
 }
 
-// ReadSettings reads the file at path. It returns the zero value if there is none.
+// ReadSettings reads the settings of the daemon from the file at path. It returns the zero Settings
+// and no error if the file is missing. An untrusted file (see profiles.ReadTrusted) or an invalid
+// setting is an error with the code usage.
 func ReadSettings(path string) (s Settings, err error) {
 	err = read(path, "the daemon", "jaild(8) has the keys of jaild.toml",
 		func(text []byte) error { return s.parse(path, text) })
@@ -84,8 +86,9 @@ func (s *Settings) parse(path string, text []byte) error {
 	})
 }
 
-// read passes the text of the file at path to parse. It does nothing if the file is missing. hint
-// is added to errors in the file.
+// read passes the text of the file at path to parse. If the file is missing, it returns nil and
+// does not call parse. of names the owner of the settings in errors. Errors have the code usage and
+// the hint, but a lack of memory or descriptors has the code failed and no hint.
 func read(path, of, hint string, parse func(text []byte) error) error {
 	text, err := profiles.ReadTrusted(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,8 +107,8 @@ func read(path, of, hint string, parse func(text []byte) error) error {
 	return nil
 }
 
-// loopback refuses an address that other hosts can reach, since the metrics endpoint has no
-// authentication.
+// loopback returns an error unless address is a loopback IP address with a port from 1 to 65535.
+// The metrics endpoint has no authentication, so other hosts must not reach it.
 func loopback(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -122,7 +125,8 @@ func loopback(address string) error {
 	return nil
 }
 
-// Bounds returns the bounds of the settings, with this host's defaults for the rest.
+// Bounds returns the bounds in the settings. Missing settings have the values of DefaultBounds for
+// this host. A value out of range is an error.
 func (s *Settings) Bounds() (Bounds, error) {
 	var info syscall.Sysinfo_t
 	var files syscall.Rlimit
@@ -177,16 +181,18 @@ func (s *Settings) Bounds() (Bounds, error) {
 	return b, nil
 }
 
-// ReadNode reads the operator's settings for OCI containers from a TOML file that only root and the
-// caller may write. The file may be missing. docs/oci.md describes the keys.
+// ReadNode reads the operator's settings for OCI containers from the TOML file at path. It returns
+// the zero Node and no error if the file is missing. A file that others than root and the caller
+// may write (see profiles.ReadTrusted) or an invalid setting is an error with the code usage.
+// docs/oci.md describes the keys.
 //
-//	profile  = "container"             # of containers that name none
-//	profiles = ["container-strict"]    # that the annotation jail.profile may name
-//	join     = ["network", "ipc", "uts"]  # namespaces that the containers of a pod share
-//	hooks    = ["/usr/libexec/x"]      # programs of the host that config.json may have run
+//	profile  = "container"             # the profile of containers that name none
+//	profiles = ["container-strict"]    # profiles that the annotation jail.profile may name
+//	join     = ["network", "ipc", "uts"]  # namespaces that the containers of a pod may share
+//	hooks    = ["/usr/libexec/x"]      # host programs that config.json may use as hooks
 //
 //	[[volume]]
-//	source = "/var/lib/kubelet/pods"   # of which containers may have anything mounted
+//	source = "/var/lib/kubelet/pods"   # containers may mount this host directory and paths in it
 //	access = "write"                   # read, read+exec, write, write+exec
 func ReadNode(path string) (n oci.Node, err error) {
 	err = read(path, "containers", "docs/oci.md has the keys of oci.toml", func(text []byte) error {

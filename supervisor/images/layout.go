@@ -29,7 +29,7 @@ import (
 // errImage is wrapped by errors about directories and images that are malformed or unsupported.
 var errImage = errors.New("not an image that can be taken")
 
-// Limits on what is read of an image before anything of it is unpacked.
+// Limits on the documents and the archives of an image.
 const (
 	// Bytes of an index, manifest or configuration.
 	maxDocument = 4 << 20
@@ -89,7 +89,8 @@ func (l layout) explain(name string, err error) error {
 	return err
 }
 
-// document decodes a JSON file into v. If want is not nil, its digest and size are checked.
+// document decodes a JSON file of the directory into v. If want is not nil, the file must have the
+// digest and size in want. More than maxDocument bytes or maxValues JSON values are an error.
 func (l layout) document(name string, want *specs.Descriptor, v any) error {
 	f, err := l.open(name)
 	if err != nil {
@@ -224,7 +225,8 @@ func (l layout) check(u unpackable, p specs.Platform) error {
 	return nil
 }
 
-// choose returns the only image of a list, or the only one for this host.
+// choose returns the only image of a list. From several images it returns the only one for this
+// host's platform. No such image, or more than one, is an error. Duplicates count once.
 func (l layout) choose(all []specs.Descriptor) (specs.Descriptor, error) {
 	known := map[string]bool{}
 	one := func(d specs.Descriptor) bool {
@@ -246,7 +248,8 @@ func (l layout) choose(all []specs.Descriptor) (specs.Descriptor, error) {
 	return all[0], nil
 }
 
-// decompressor returns the function that decompresses a layer of a media type.
+// decompressor returns the function that decompresses a layer of a media type: gzip, zstd or none.
+// Another media type is an error.
 func decompressor(mediaType string) (func(io.Reader) (io.ReadCloser, error), error) {
 	kind, compression, _ := strings.Cut(mediaType, "+")
 	switch {

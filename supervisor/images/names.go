@@ -20,7 +20,7 @@ import (
 
 const namesFile = "names.json"
 
-// names returns the images that were added by name.
+// names returns the list of named images from names.json, or nil if the file is missing.
 func (s *Store) names() (all []About, err error) {
 	err = atomicfile.ReadJSON(filepath.Join(s.dir, namesFile), &all)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -29,7 +29,9 @@ func (s *Store) names() (all []About, err error) {
 	return all, err
 }
 
-// changeNames replaces the list of named images under a lock.
+// changeNames passes the list of named images from names.json to change, and saves the list that
+// change returns. A file lock prevents concurrent changes. If change fails, changeNames returns its
+// error and saves nothing.
 func (s *Store) changeNames(change func([]About) ([]About, error)) error {
 	turn, err := flock.Open(filepath.Join(s.dir, "lock"))
 	if err != nil {
@@ -46,14 +48,15 @@ func (s *Store) changeNames(change func([]About) ([]About, error)) error {
 	return atomicfile.WriteJSON(filepath.Join(s.dir, namesFile), all, 0o600, atomicfile.Durable)
 }
 
-// An ImageOffer is an image that is to be added by a name.
+// An ImageOffer describes an image to add under a name.
 type ImageOffer struct {
 	// oci:DIR with an absolute path, which is read with the caller's rights, and :TAG or
 	// @sha256:DIGEST after it.
 	Layout string `json:"layout"`
-	// Where it came from, for the record; empty is the directory.
+	// Source is where the image came from, for the record; empty for the directory in layout.
 	Source string `json:"source,omitempty"`
-	// The signed statement about its manifest, as jail image sign makes it.
+	// Signed is the statement about the manifest that jail image sign makes; empty for an unsigned
+	// image.
 	Signed string `json:"signed,omitempty"`
 }
 

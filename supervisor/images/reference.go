@@ -13,7 +13,8 @@ import (
 
 // A Reference names an image: one in a directory in the OCI image layout, or a named one.
 type Reference struct {
-	// Dir is an absolute path. Tag and Digest select an image in it; each may be empty.
+	// Dir is an absolute path; empty for a named image. Tag and Digest select an image in the
+	// directory; each may be empty.
 	Dir, Tag, Digest string
 	// Name is the name of an added image; empty with a directory.
 	Name string
@@ -32,7 +33,8 @@ var (
 const hintReference = "name an image as oci:DIR, oci:DIR:TAG, oci:DIR@sha256:DIGEST, or by a name of " +
 	"jail image list"
 
-// Parse reads NAME, or oci:DIR with an absolute path, and an optional :TAG and @sha256:DIGEST.
+// Parse parses a reference: the NAME of an added image, or oci:DIR[:TAG][@sha256:DIGEST] with an
+// absolute path DIR. Other text is an error with the code usage. Parse does not look for the image.
 func Parse(text string) (Reference, error) {
 	wrong := func(why string) (Reference, error) {
 		return Reference{}, problem.New(problem.Usage, "image %.200q: %s", text, why).
@@ -65,7 +67,8 @@ func Parse(text string) (Reference, error) {
 	return r, nil
 }
 
-// PolicyName returns the name of the image in policies.
+// PolicyName returns the name of the image in policies: oci:DIR without tag and digest, or the name
+// of an added image.
 func (r Reference) PolicyName() string {
 	if r.Dir != "" {
 		return policy.ImageDir + r.Dir

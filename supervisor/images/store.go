@@ -55,9 +55,9 @@ const (
 
 // A Store holds unpacked images in a directory that only the daemon's user may enter:
 //
-//	names.json               which images were added, by name
+//	names.json               the list of named images
 //	<owner>/<digest>/root    the root file system of an image, by the digest of its manifest
-//	<owner>/<digest>/about   what is known of it
+//	<owner>/<digest>/about   the About of the image
 //
 // owner is the uid of the user who brought the image, or host for a named one. Users share only
 // named images, since a digest alone must not give access to layers that a user does not have. A
@@ -73,37 +73,38 @@ type Store struct {
 	room sync.Mutex
 }
 
-// An About is what is known of an unpacked image.
+// An About describes an unpacked image.
 type About struct {
-	// Name is that by which it was added; empty for one of a directory.
+	// Name is the name of an added image; empty for an image that a run unpacked from a directory.
 	Name string `json:"name,omitempty"`
-	// Digest is that of its manifest, "sha256:…".
+	// Digest is the digest of the image's manifest, "sha256:…".
 	Digest string `json:"digest"`
 	// Source is where it came from.
 	Source string `json:"source"`
-	// Publisher is whose keys have signed it, and Signed the statement; empty without a signature.
+	// Publisher is the publisher whose keys signed the image; empty without a signature.
 	Publisher string `json:"publisher,omitempty"`
-	Signed    string `json:"signed,omitempty"`
-	// When it was unpacked or added, UTC.
+	// Signed is the signed statement about the image; empty without a signature.
+	Signed string `json:"signed,omitempty"`
+	// Time is when the image was unpacked or added, in UTC.
 	Time time.Time `json:"time"`
-	// What it takes on the disk.
+	// Usage is the disk usage of the unpacked image.
 	Usage rootfs.TreeUsage `json:"usage"`
-	// How many layers it was made of.
+	// Layers is the number of layers of the image.
 	Layers int `json:"layers"`
-	// Config is what it says of itself.
+	// Config is the image's configuration.
 	Config Config `json:"config"`
 	// Top are the directories and regular files in its root.
 	Top []string `json:"top"`
 }
 
-// A Config is what an image says of how its programs run.
+// A Config holds the settings in an image for running its programs.
 type Config struct {
 	// NAME=VALUE
 	Env        []string `json:"env,omitempty"`
 	Entrypoint []string `json:"entrypoint,omitempty"`
 	Cmd        []string `json:"cmd,omitempty"`
 	WorkingDir string   `json:"working_dir,omitempty"`
-	// Who its programs are elsewhere; in a jail they are the tool's user.
+	// User is the user that other runtimes run the programs as. A jail uses the tool's user.
 	User string `json:"user,omitempty"`
 }
 
@@ -546,7 +547,8 @@ func newTurns(most int) *turns {
 	return &turns{busy: map[string]chan struct{}{}, all: make(chan struct{}, most)}
 }
 
-// take waits for the turn of a key, or until ctx ends. The caller calls done after its work.
+// take waits until no other goroutine works on the key and fewer than the bounded number work in
+// all. The caller calls done after its work. If ctx ends first, done is nil and err is that of ctx.
 func (t *turns) take(ctx context.Context, key string) (done func(), err error) {
 	mine := make(chan struct{})
 	for {

@@ -22,9 +22,10 @@ import (
 
 // Bounds of the output and input of a call, in bytes.
 const (
-	// MaxShown is the default of Call.Most.
+	// MaxShown is how many bytes of each output stream Run keeps if Call.Most is 0.
 	MaxShown = 256 << 10
-	// MaxWritten bounds the files that the tools read and write.
+	// MaxWritten is the size in bytes of the largest file that the agent's file tools read or
+	// write.
 	MaxWritten = 8 << 20
 )
 
@@ -43,9 +44,10 @@ type Session struct {
 	global string
 }
 
-// Open opens the session of a request, or wakes it if it sleeps. The session may be open already.
-// The ID of the request is its name; it is an error if the session was started with a different
-// request.
+// Open opens the session that r describes; r.ID is the name of the session. If the session is open
+// already, Open uses it, and if the session sleeps, Open wakes it. Open fails if the open session
+// was started with a different request, or if an ended session of this name has left changes to
+// review.
 func Open(ctx context.Context, c *api.Client, r message.SessionRequest) (*Session, error) {
 	s := &Session{client: c, request: r, places: make(chan struct{}, maxAtOnce)}
 	if err := s.open(ctx); err != nil {
@@ -84,7 +86,8 @@ func (s *Session) open(ctx context.Context) error {
 	return nil
 }
 
-// stands reports whether the session is open or sleeps, true if the daemon does not answer.
+// stands reports whether the session is open or sleeps. It returns true if the daemon does not
+// answer.
 func (s *Session) stands(ctx context.Context) bool {
 	all, err := s.client.Sessions(ctx)
 	id := s.ID()
@@ -106,8 +109,9 @@ func (s *Session) kept(ctx context.Context, err error) error {
 		s.Name()))
 }
 
-// Exec runs an invocation with the streams of the caller; out and errOut may be the same. It
-// reopens the session if that has ended. The error is one of jail, not of the tool.
+// Exec runs an invocation with the streams of the caller; out and errOut may be the same. If the
+// session has ended, Exec reopens the session and tries once more. A failed tool is not an error:
+// its exit code is in the Result.
 func (s *Session) Exec(ctx context.Context, req message.ExecRequest, in io.Reader, out,
 	errOut io.Writer) (message.Result, error) {
 	req.Dir = s.request.Dir
@@ -126,7 +130,8 @@ func (s *Session) Exec(ctx context.Context, req message.ExecRequest, in io.Reade
 	}
 }
 
-// Inherited returns the caller's environment, of which the policy passes on the variables it names.
+// Inherited returns the caller's environment, each variable as NAME=VALUE. The policy decides which
+// of the variables a tool gets.
 func (s *Session) Inherited() []string { return s.request.Inherit }
 
 // A Call is an invocation whose output Run collects.
@@ -146,13 +151,16 @@ type Call struct {
 	Most int
 }
 
-// An Outcome is the result of a Call with its output.
+// An Outcome is what Run returns: the daemon's result of the invocation, and the first bytes of
+// its standard output and standard error.
 type Outcome struct {
 	message.Result
 	Out, ErrOut stdio.Kept
 }
 
-// Why says why a call failed: its standard error, or else the exit code, and the limit.
+// Why returns the reason of a failed call: its standard error, or "exit code N" if that is empty.
+// If a limit ended the call, the text ends with the limit's name. After a success Why returns
+// standard error or "exit code 0".
 func (o *Outcome) Why() string {
 	why := cmp.Or(strings.TrimSpace(o.ErrOut.String()), fmt.Sprintf("exit code %d", o.ExitCode))
 	if o.Limit != nil {
@@ -161,7 +169,8 @@ func (o *Outcome) Why() string {
 	return why
 }
 
-// Run runs a call and collects its output. The error is one of jail, not of the tool.
+// Run runs a call and collects its output. It waits while maxAtOnce other calls run. A failed tool
+// is not an error: its exit code is in the Outcome. The error is one of jail, or of ctx.
 func (s *Session) Run(ctx context.Context, c Call) (o Outcome, err error) {
 	select {
 	case s.places <- struct{}{}:
@@ -208,7 +217,8 @@ func (s *Session) Within(path string) string {
 	return path
 }
 
-// An Output is an Outcome for clients and models.
+// An Output is the JSON form of an Outcome for clients and models. It has the output streams as
+// UTF-8 text, the limit by name and the denials as text.
 type Output struct {
 	ExitCode  int    `json:"exitCode"`
 	Stdout    string `json:"stdout"`
@@ -225,7 +235,8 @@ type Meta struct {
 	Denied []string `json:"denied,omitempty" jsonschema:"what the policy refused it"`
 }
 
-// Output converts the outcome.
+// Output returns the outcome in its JSON form. Bytes that are not UTF-8 become U+FFFD. Truncated is
+// true if any output was dropped.
 func (o *Outcome) Output() Output {
 	out := Output{ExitCode: o.ExitCode, Stdout: o.Out.String(), Stderr: o.ErrOut.String(),
 		Truncated: o.Truncated || o.Out.Cut || o.ErrOut.Cut,

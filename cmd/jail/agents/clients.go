@@ -33,20 +33,25 @@ type change struct {
 	At []string `json:"at"`
 	// Value is the value in the syntax of the file.
 	Value string `json:"value"`
-	// Item is true if the value is an item of the list at the path.
+	// Item is true if the change adds Value to the list at the path. Otherwise the change sets the
+	// value at the path.
 	Item bool `json:"item,omitempty"`
-	// Hook is the client of a hook. The hook replaces items that an earlier setup wrote for it.
+	// Hook is the name of the client if Value is a hook that calls jail, else "". A hook replaces
+	// the hooks for the same client that an earlier setup wrote into the list.
 	Hook string `json:"-"`
-	// Must is true if a different existing value is an error, and not replaced.
+	// Must is true if a different existing value is an error. Otherwise the change replaces it.
 	Must bool `json:"-"`
 
-	// For a change that was made, Before is the replaced value, or the list of replaced items, and
-	// Made the number of objects and lists that were created for it.
+	// Before is set when the change is made, for undo. It is the value that the change replaced, or
+	// a JSON list of the items that it replaced; "" if it replaced none.
 	Before string `json:"before,omitempty"`
-	Made   int    `json:"made,omitempty"`
+	// Made is set when the change is made in JSON, for undo. It is the number of objects and lists
+	// that were created to hold the value.
+	Made int `json:"made,omitempty"`
 }
 
-// programs is the jail command in a configuration: its path and its flags.
+// programs is the jail command in a configuration. exe is "jail" or the path of the program, and
+// args are the flags for its subcommands.
 type programs struct {
 	exe  string
 	args []string
@@ -75,7 +80,8 @@ var wrote = sync.OnceValue(func() *regexp.Regexp {
 		`(?: --profile [^ ']+)? \|\| (?:exit 2|sh -c 'echo the hook of jail failed >&2; exit 2')$`)
 })
 
-// isHook reports whether a JSON item is only a hook that setup wrote for a client.
+// isHook reports whether a JSON item holds one hook, and setup wrote that hook for the client. It
+// returns false for an item with further hooks, or one that is not valid JSON.
 func isHook(item, client string) bool {
 	var v struct {
 		Command string

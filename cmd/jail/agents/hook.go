@@ -108,8 +108,8 @@ func allowCursor(input map[string]json.RawMessage) any {
 
 func denyCursor(why string) any { return cursorAnswer{Permission: "deny", User: why, Agent: why} }
 
-// rootOf returns the directory of Cursor's window, and an error unless there is exactly one. The
-// hook's working directory cannot be used: Cursor runs the hooks of a user in ~/.cursor.
+// rootOf returns the directory of Cursor's window. No directory, several, or a relative path is an
+// error. The hook's working directory cannot be used: Cursor runs the hooks of a user in ~/.cursor.
 func rootOf(_ *cli.Env, in hookInput) (string, error) {
 	if len(in.Roots) != 1 || !filepath.IsAbs(in.Roots[0]) {
 		return "", fmt.Errorf("the window has %d directories, and a session works in one: open one "+

@@ -83,7 +83,7 @@ func (f *jsonFile) object(at []string, make bool) (o *hujson.Object, made int, e
 	return o, made, nil
 }
 
-// line returns a line feed and the indentation for a depth.
+// line returns a line feed and an indentation of depth levels.
 func (f *jsonFile) line(depth int) string { return "\n" + strings.Repeat(f.unit, depth) }
 
 // lead returns the comments after the last element, to put them before a new element, and removes
@@ -94,7 +94,7 @@ func (f *jsonFile) lead(after *hujson.Extra, depth int) hujson.Extra {
 	return lead
 }
 
-// put appends a member to an object.
+// put appends a member to an object that has depth objects or lists around it.
 func (f *jsonFile) put(o *hujson.Object, depth int, name string, v hujson.Value) {
 	v.BeforeExtra = hujson.Extra(" ")
 	if n := len(o.Members); n > 0 && o.Members[n-1].Value.AfterExtra != nil {
@@ -105,7 +105,8 @@ func (f *jsonFile) put(o *hujson.Object, depth int, name string, v hujson.Value)
 		BeforeExtra: f.lead(&o.AfterExtra, depth), Value: hujson.String(name)}, Value: v})
 }
 
-// value parses a JSON text and indents it for its depth.
+// value parses a JSON text and indents its lines. depth is the number of indentation levels of the
+// value in the file: 1 for a member of the root object. Invalid JSON is an error.
 func (f *jsonFile) value(text string, depth int) (hujson.Value, error) {
 	var b bytes.Buffer
 	if err := json.Indent(&b, []byte(text), strings.Repeat(f.unit, depth), f.unit); err != nil {
@@ -130,7 +131,8 @@ func plainJSON(v hujson.Value) string {
 	return string(v.Pack())
 }
 
-// apply makes a change and returns it with the fields for undo, or nil if the file has it already.
+// apply makes a change and returns a copy of the change with the fields for undo set. If the file
+// has the value already, it returns nil and no error.
 func (f *jsonFile) apply(c change) (*change, error) {
 	parent, name := c.At[:len(c.At)-1], c.At[len(c.At)-1]
 	o, made, err := f.object(parent, true)
@@ -192,7 +194,8 @@ func (f *jsonFile) applyItem(c change, o *hujson.Object, i, made int) (*change, 
 	return &c, f.add(list, c.Value, depth)
 }
 
-// add appends a value to a list.
+// add appends a JSON value to a list that has depth objects or lists around it. Invalid JSON is an
+// error.
 func (f *jsonFile) add(list *hujson.Array, value string, depth int) error {
 	v, err := f.value(value, depth+1)
 	if err != nil {

@@ -186,7 +186,9 @@ func show(w io.Writer, files []planned) {
 	}
 }
 
-// programsOf returns the command for configurations: "jail" if PATH finds this program so.
+// programsOf returns the jail command to write into configurations. The command is "jail" if that
+// name in PATH is this program, else the path of this program. It has the flag --profile if profile
+// is not empty. A malformed name of a profile is an error.
 func programsOf(env *cli.Env, profile string) (programs, error) {
 	p := programs{exe: env.Exe}
 	if found, err := exec.LookPath("jail"); err == nil && sameFile(found, env.Exe) {
@@ -208,7 +210,8 @@ func sameFile(a, b string) bool {
 	return err == nil && err2 == nil && os.SameFile(x, y)
 }
 
-// stateOf returns the directory of the notes about written files.
+// stateOf returns the directory of the notes about written files: jail/setup below
+// $XDG_STATE_HOME, or below ~/.local/state if that is unset. A relative path is an error.
 func stateOf(env *cli.Env, home string) (string, error) {
 	state := cmp.Or(env.Getenv("XDG_STATE_HOME"), filepath.Join(home, ".local/state"))
 	if !filepath.IsAbs(state) {
@@ -217,7 +220,8 @@ func stateOf(env *cli.Env, home string) (string, error) {
 	return filepath.Join(state, "jail/setup"), nil
 }
 
-// edited returns the text with the changes, and the necessary ones with the fields for undo.
+// edited returns the text of the file at path with the changes made. back holds the changes that
+// were necessary, with the fields for undo set. If none was necessary, out is text and back is nil.
 func edited(path string, text []byte, changes []change) (out []byte, back []change, err error) {
 	if filepath.Ext(path) == ".toml" {
 		return editedTOML(text, changes)

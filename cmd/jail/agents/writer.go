@@ -52,7 +52,10 @@ type note struct {
 	Changes   []change `json:"changes"`
 }
 
-// A writer reads and writes the files of one client.
+// A writer plans and makes the changes of jail setup to the configuration files of one coding
+// agent. client is the name of the agent. The files are below base, the project or home directory,
+// unless an environment variable of the agent names another one. state is the directory of the
+// notes for --undo.
 type writer struct {
 	env               *cli.Env
 	home, base, state string
@@ -244,7 +247,8 @@ func (p *planned) dirPerm() fs.FileMode {
 	return 0o755
 }
 
-// owned returns an error unless name is of this kind, no symlink, and of the effective user.
+// owned returns an error unless name in root has the file type kind, is not a symbolic link and
+// belongs to the effective user. The error for a missing file is fs.ErrNotExist.
 func owned(root *os.Root, name string, kind fs.FileMode) error {
 	info, err := root.Lstat(name)
 	if err != nil {
@@ -296,7 +300,8 @@ func (p *planned) read() (exists bool, err error) {
 	return true, nil
 }
 
-// replace writes the file, or removes it if p.Change is removed.
+// replace writes p.after to the file, or removes the file if p.Change is removed. It also removes
+// the directory of the file if setup created the directory and no other file is in it.
 func (p *planned) replace() error {
 	if p.Change != removed {
 		return p.within(true, func(dir *os.Root, name string) error {

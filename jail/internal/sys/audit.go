@@ -33,8 +33,8 @@ const maxAudit = 16 << 10
 // auditRoom is the size of the receive buffer in bytes.
 const auditRoom = 4 << 20
 
-// NewAuditReader returns a reader for the records of these types. The kernel filters out all
-// others.
+// NewAuditReader returns a reader for the audit records of the given types. The kernel drops
+// records of other types before they reach the reader. Without CAP_AUDIT_READ the error is EPERM.
 func NewAuditReader(types ...uint16) (*AuditReader, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
 		unix.NETLINK_AUDIT)
@@ -62,7 +62,9 @@ func NewAuditReader(types ...uint16) (*AuditReader, error) {
 	return &AuditReader{f: os.NewFile(uintptr(fd), "audit"), buf: make([]byte, maxAudit)}, nil
 }
 
-// onlyTypes returns a socket filter that passes only messages of these types.
+// onlyTypes returns a classic BPF socket filter for a NETLINK_AUDIT socket. The filter passes
+// netlink messages whose nlmsg_type is in types, at most 255 of them. The kernel silently drops all
+// other messages.
 func onlyTypes(types []uint16) []unix.SockFilter {
 	// typeOffset is where struct nlmsghdr has its type.
 	const typeOffset = 4

@@ -122,7 +122,8 @@ func OpenNamed(dir *os.File, path string, flags int) (*os.File, error) {
 // errLinks explains ELOOP of OpenNamed, which the kernel returns for two reasons.
 var errLinks = fmt.Errorf("%w, or a link of /proc to an open file", unix.ELOOP)
 
-// CheckNamed returns the error of OpenNamed for a path that need not be readable.
+// CheckNamed returns nil if OpenNamed can open path with O_PATH, which needs no read permission on
+// the file. Otherwise it returns the error of OpenNamed.
 func CheckNamed(path string) error {
 	f, err := OpenNamed(nil, path, unix.O_PATH)
 	if err != nil {

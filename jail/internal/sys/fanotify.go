@@ -55,8 +55,10 @@ func NewFileWatch() (*FileWatch, error) {
 	return &FileWatch{f: os.NewFile(uintptr(fd), "fanotify"), fd: fd, buf: make([]byte, 2<<10)}, nil
 }
 
-// MarkMount requests the events in mask of the mount that at, open with O_PATH, is on. ok is false
-// if that is not the mount with this id (see Mounts), but another one that covers it.
+// MarkMount adds a mount to the watch for the events in mask. id is the mount's ID as Mounts
+// returns it, and at is a file on the mount, open with O_PATH. If at lies on another mount, such as
+// one that covers the wanted mount, MarkMount changes nothing and returns false without an error.
+// err is the error of statx(2) or fanotify_mark(2).
 func (w *FileWatch) MarkMount(at *os.File, id string, mask uint64) (ok bool, err error) {
 	on, err := mountID(at)
 	if err != nil || on != id {

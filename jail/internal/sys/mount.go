@@ -72,17 +72,20 @@ func CloneTree(source *os.File) (*os.File, error) {
 	return clone(int(source.Fd()), "", source.Name(), unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 }
 
-// CloneOf is CloneTree without the mounts below.
+// CloneOf returns a detached copy of the mount at source, an open file or directory, without the
+// mounts below it. Like CloneTree, it must be called in the mount namespace of source.
 func CloneOf(source *os.File) (*os.File, error) {
 	return clone(int(source.Fd()), "", source.Name(), unix.AT_EMPTY_PATH)
 }
 
-// CloneMountOf is CloneOf for what is mounted on target in the calling thread's mount namespace.
+// CloneMountOf returns a detached copy of the mount at the path target in the calling thread's
+// mount namespace, without the mounts below it. It does not follow a symbolic link at target.
 func CloneMountOf(target string) (*os.File, error) {
 	return clone(unix.AT_FDCWD, target, target, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// clone copies a mount (open_tree(2)); errors name it.
+// clone returns a detached copy of the mount at path, relative to descriptor dir (open_tree(2)).
+// Errors contain name.
 func clone(dir int, path, name string, flags uint) (*os.File, error) {
 	tree, err := unix.OpenTree(dir, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|flags)
 	return opened(tree, "open_tree", name, err)
@@ -131,7 +134,8 @@ func AttachMount(mount *os.File, target string) error {
 		unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
 }
 
-// setAttributes sets the attributes of a mount (mount_setattr(2)); errors name it.
+// setAttributes sets the attributes of a mount (mount_setattr(2)). flags are 0, or
+// unix.AT_RECURSIVE to include the mounts below. Errors contain name.
 func setAttributes(mount *os.File, name string, flags uint, attr unix.MountAttr) error {
 	return pathError("mount_setattr", name,
 		unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH|flags, &attr))
@@ -152,8 +156,8 @@ func OpenNode(path string) (*os.File, error) {
 // OpenTarget opens path with O_PATH and follows links.
 func OpenTarget(path string) (*os.File, error) { return open(path, path, unix.O_PATH) }
 
-// mountID returns the ID, as Mounts gives it, of the mount that f lies on; f may be open with
-// O_PATH.
+// mountID returns the ID of the mount that f lies on, in decimal as in Mounts (statx(2),
+// STATX_MNT_ID). f may be open with O_PATH. A kernel without mount IDs in statx is an error.
 func mountID(f *os.File) (string, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st); err != nil {
@@ -166,7 +170,8 @@ func mountID(f *os.File) (string, error) {
 	return strconv.FormatUint(st.Mnt_id, 10), nil
 }
 
-// CheckCharDevice returns an error unless f is the character device of those numbers.
+// CheckCharDevice returns an error unless f is the character device with this major and minor
+// number.
 func CheckCharDevice(f *os.File, major, minor uint32) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {

@@ -68,7 +68,8 @@ func Mounts(process string) ([]Mount, error) {
 	return all, nil
 }
 
-// ParseMounts reads the text of a mount table.
+// ParseMounts parses the text of a mount table (proc_pid_mountinfo(5)). A malformed line is an
+// error.
 func ParseMounts(text string) ([]Mount, error) {
 	var all []Mount
 	for line := range strings.Lines(text) {

@@ -237,7 +237,9 @@ func Signal(process *os.File, signal unix.Signal) error {
 	})
 }
 
-// control calls do with the descriptor of f, which stays open and in its mode meanwhile.
+// control calls do with the descriptor of f and returns the error of do. The descriptor stays open
+// until do returns, and a non-blocking descriptor stays non-blocking, unlike with os.File.Fd. If f
+// is closed, control returns an error and does not call do.
 func control(f syscall.Conn, do func(fd int) error) error {
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -63,8 +63,8 @@ func DropCapabilities() error {
 	return nil
 }
 
-// NewTmpfs returns a fresh tmpfs, detached, of that many bytes of content and that many inodes
-// (tmpfs(5)).
+// NewTmpfs returns a detached mount of a fresh tmpfs (tmpfs(5)). bytes and inodes are its maximum
+// size and number of inodes.
 func NewTmpfs(bytes, inodes int64) (*os.File, error) {
 	return newMount("tmpfs", "tmpfs",
 		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOATIME,
@@ -89,8 +89,8 @@ func DetachMount(mount *os.File) error {
 	return pathError("umount2", mount.Name(), unix.Unmount(fdPath(mount), unix.MNT_DETACH))
 }
 
-// TryNamespaces returns nil if the namespaces of a user's daemon can be made. It leaves nothing
-// behind.
+// TryNamespaces tries to make the namespaces of a user's daemon in a forked process, which it then
+// kills. It returns nil if that works, else the error of the failed step.
 func TryNamespaces() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

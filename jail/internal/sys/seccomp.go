@@ -20,10 +20,10 @@ const (
 		unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 )
 
-// LoadFilter puts a seccomp filter on every thread of the calling process (seccomp(2)).
-// The bytes are struct sock_filter instructions, as seccomp_export_bpf(3) writes them. It uses only
-// the flag that gVisor has too, for which the result is the id of a thread that cannot take the
-// filter.
+// LoadFilter puts a seccomp filter on every thread of the calling process and sets no_new_privs
+// (seccomp(2)). program holds struct sock_filter instructions, as seccomp_export_bpf(3) writes
+// them. If a thread cannot take the filter, LoadFilter returns an error. It uses only
+// SECCOMP_FILTER_FLAG_TSYNC, which gVisor supports too.
 func LoadFilter(program []byte) error {
 	thread, err := loadFilter(program, unix.SECCOMP_FILTER_FLAG_TSYNC)
 	if err == nil && thread != 0 {
@@ -32,8 +32,9 @@ func LoadFilter(program []byte) error {
 	return err
 }
 
-// LoadListenedFilter is LoadFilter for a filter that reports calls to a listener, which it returns
-// (seccomp_unotify(2)). A process can have only one.
+// LoadListenedFilter loads a seccomp filter like LoadFilter and returns its listener, to which the
+// kernel reports calls with the action SeccompNotify (seccomp_unotify(2)). A process can have only
+// one listener; a second one is EBUSY.
 func LoadListenedFilter(program []byte) (*os.File, error) {
 	fd, err := loadFilter(program, filterFlags|listenerFlags)
 	if err != nil {
@@ -111,7 +112,8 @@ func AwaitNoReader(f *os.File) error {
 	return err
 }
 
-// HungUp reports whether the other end of fd is closed (POLLHUP).
+// HungUp reports whether the other end of fd is closed (POLLHUP). It does not wait, and returns
+// false if poll(2) fails.
 func HungUp(fd uintptr) bool {
 	got, err := poll(fd, 0, 0)
 	return err == nil && got&unix.POLLHUP != 0

@@ -23,7 +23,8 @@ func retryEINTR(f func() error) error {
 	}
 }
 
-// retried is retryEINTR for a call with a result.
+// retried calls f until its error is something other than EINTR, and returns the last result and
+// error of f.
 func retried[T any](f func() (T, error)) (got T, err error) {
 	err = retryEINTR(func() error {
 		got, err = f()
@@ -32,7 +33,8 @@ func retried[T any](f func() (T, error)) (got T, err error) {
 	return got, err
 }
 
-// opened returns the descriptor fd of a call as a file, or the call's error.
+// opened returns descriptor fd as a file with the given name. If err is not nil, it ignores fd and
+// returns err with the operation op and the name.
 func opened(fd int, op, name string, err error) (*os.File, error) {
 	if err != nil {
 		return nil, pathError(op, name, err)
@@ -40,7 +42,8 @@ func opened(fd int, op, name string, err error) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// pathError wraps err with the operation and the path, or returns nil.
+// pathError wraps err in an fs.PathError with the operation op and the path. It returns nil if err
+// is nil.
 func pathError(op, path string, err error) error {
 	if err == nil {
 		return nil
@@ -48,7 +51,8 @@ func pathError(op, path string, err error) error {
 	return &fs.PathError{Op: op, Path: path, Err: err}
 }
 
-// atError is pathError for the entry name of dir.
+// atError wraps err in an fs.PathError with the operation op and the path of the entry name in the
+// directory dir. It returns nil if err is nil.
 func atError(op string, dir *os.File, name string, err error) error {
 	if err == nil {
 		return nil
@@ -56,7 +60,8 @@ func atError(op string, dir *os.File, name string, err error) error {
 	return pathError(op, filepath.Join(dir.Name(), name), err)
 }
 
-// callError wraps err with the name of the system call, or returns nil.
+// callError wraps err in an os.SyscallError with the name of the system call. It returns nil if err
+// is nil.
 func callError(call string, err error) error { return os.NewSyscallError(call, err) }
 
 // NotThere reports whether err says that the kernel lacks the call or does not support its

@@ -211,7 +211,8 @@ func blockedFork(steps *copySteps) (int, error) {
 	return blocked(func() (uintptr, unix.Errno) { return rawIdleFork(steps, parent) })
 }
 
-// blocked forks with all signals blocked.
+// blocked calls fork with all signals blocked and returns the PID of the child. In the calling
+// thread it then restores the signal mask; in the child all signals stay blocked.
 func blocked(fork func() (uintptr, unix.Errno)) (int, error) {
 	var all, old unix.Sigset_t
 	for i := range all.Val {
