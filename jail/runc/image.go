@@ -20,7 +20,7 @@ const ownDir = "/run/jail"
 
 // mountImage mounts the root of an image on dir: an overlay of source, which is never written to,
 // and a fresh tmpfs as the upper layer. bytes and inodes are added to the tmpfs for the jail's own
-// files and mount points. Everything in the image belongs to the tool, whoever owns it on the host.
+// files and mount points. Everything in the image belongs to the tool, not to its owner on the host.
 func mountImage(dir string, source *os.File, p jail.Plan, bytes, inodes int64) (err error) {
 	image := p.ImageRoot()
 	upper, err := sys.NewTmpfs(image.Size+bytes, image.Files+inodes)

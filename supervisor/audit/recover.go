@@ -346,7 +346,8 @@ func (w *writer) settle(at position) error {
 	}
 	gap := Gap{}
 	if at.size > signed {
-		gap = Gap{Reason: "records past the signed head, left by a writer that did not end in order", First: signed + 1, Last: at.size}
+		gap = Gap{Reason: "records past the signed head, left by a writer that did not end in order",
+			First: signed + 1, Last: at.size}
 	}
 	if err := w.setTornAside(torn, &gap); err != nil {
 		return err

@@ -7,7 +7,8 @@
 //	defer c.Close()
 //	res, err := c.Command("grep", "-rn", "TODO", ".").Run(ctx)
 //	switch {
-//	case err != nil: // the sandbox failed, or refused: an *Error with what to do about it; the tool did not complete
+//	case err != nil:
+//		// The sandbox failed, or refused: an *Error with what to do about it. The tool did not complete.
 //	case res.ExitCode != 0: // the tool failed, by itself or at res.Limit; res.Denied says what it was refused
 //	}
 //

@@ -262,7 +262,7 @@ func (s *Store) Read(id string) (st State, err error) {
 		return st, err
 	}
 	if err = atomicfile.ReadJSON(filepath.Join(dir, runFile), &st); errors.Is(err, fs.ErrNotExist) {
-		// The directory exists, whoever owns it.
+		// The directory exists, so the error must not be that of a run that does not exist.
 		err = fs.ErrInvalid
 	}
 	return st, err

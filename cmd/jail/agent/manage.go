@@ -99,8 +99,9 @@ func newImport(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import [flags] NAME FILE",
 		Short: "merge an exported memory into that of an agent",
-		Long: `Merge a memory that "jail agent export" printed into that of an agent, by the ids: of two conversations the later one stays, of two goals the one with
-more progress, of two patterns the one with the higher confidence. The same import twice is one. "-" reads standard input.`,
+		Long: `Merge a memory that "jail agent export" printed into that of an agent, by the ids:
+of two conversations the later one stays, of two goals the one with more progress, of two patterns
+the one with the higher confidence. The same import twice is one. "-" reads standard input.`,
 		Example: "  jail agent import triage triage.json",
 		Args:    named("NAME", "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

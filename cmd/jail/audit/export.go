@@ -31,17 +31,20 @@ func newExport(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [flags]",
 		Short: "export records for other programs",
-		Long: `Export the records that match all conditions, the oldest first, in one of these formats:
+		Long: `Export the records that match all conditions, the oldest first, in one of these
+formats:
 
   jsonl     the lines of the log
   ocsf      events of the Open Cybersecurity Schema Framework, one a line
   journald  to systemd's journal at unix:///run/systemd/journal/socket, or as entries that systemd-journal-remote reads
   otlp      OpenTelemetry logs as JSON over HTTP, to http://HOST:4318/v1/logs or https://…
 
-All formats can go to a file, which is appended to and flushed, or to standard output. --cursor names a file with the last delivered record, where the next
-export continues. It is written after the delivery, so every record is delivered at least once; after a crash a few may come twice, with the same seq. The
-journal does not acknowledge records: they count as delivered when the kernel has accepted them. --follow continues with new records, and retries for ever
-if the receiver is not available. Nothing is verified: use jail audit verify.`,
+All formats can go to a file, which is appended to and flushed, or to standard output. --cursor
+names a file with the last delivered record, where the next export continues. It is written after
+the delivery, so every record is delivered at least once; after a crash a few may come twice, with
+the same seq. The journal does not acknowledge records: they count as delivered when the kernel
+has accepted them. --follow continues with new records, and retries for ever if the receiver is
+not available. Nothing is verified: use jail audit verify.`,
 		Example: "  jail audit export --type denied --since 24h > denied.jsonl\n" +
 			"  jail audit export --format journald --to unix:///run/systemd/journal/socket " +
 			"--follow --cursor /var/lib/jail/export.cursor\n" +

@@ -31,8 +31,9 @@ func newRotate(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate [flags]",
 		Short: "give the log a new signing key",
-		Long: `Give the log a new signing key and delete the old one. Both keys sign the record of the change; later records need the new key, so a stolen old key can sign
-no more records. Daemons use the new key from their next record on. Prints the new public key: keep it with the old ones.`,
+		Long: `Give the log a new signing key and delete the old one. Both keys sign the record of
+the change; later records need the new key, so a stolen old key can sign no more records. Daemons
+use the new key from their next record on. Prints the new public key: keep it with the old ones.`,
 		Example: "  jail audit rotate >> audit.pub",
 		Args:    command.Exactly(),
 	}
@@ -57,9 +58,10 @@ func newPrune(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune [flags]",
 		Short: "remove old segments of the log, with a record of it",
-		Long: `Remove whole segments from the beginning of the log, but not the one in use, until the rest is no larger than --keep and has no records older than
---older-than. A record lists the removed segments, and a signed cut states where the log begins, so the rest still verifies. Copy the segments first if you
-need them.`,
+		Long: `Remove whole segments from the beginning of the log, but not the one in use, until
+the rest is no larger than --keep and has no records older than --older-than. A record lists the
+removed segments, and a signed cut states where the log begins, so the rest still verifies. Copy
+the segments first if you need them.`,
 		Example: "  jail audit prune --keep 10GiB\n  jail audit prune --older-than 2160h",
 		Args:    command.Exactly(),
 	}
@@ -124,8 +126,9 @@ func newIndex(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "index [flags]",
 		Short: "bring the search index of the log up to date",
-		Long: `Update the index for searches, or begin one. Searches do this themselves for a long log; this command makes the next search fast. The index can be deleted at any
-time, since it is made from the log. Verification never uses it.`,
+		Long: `Update the index for searches, or begin one. Searches do this themselves for a long
+log; this command makes the next search fast. The index can be deleted at any time, since it is
+made from the log. Verification never uses it.`,
 		Example: "  jail audit index\n  jail audit index --rebuild",
 		Args:    command.Exactly(),
 	}

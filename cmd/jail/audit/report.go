@@ -29,8 +29,10 @@ func newReport(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report RUN [flags]",
 		Short: "summarize a run on one page",
-		Long: `Summarize a run on one page: the request, the tool, changes, fetches, refusals and their reasons, limits, and approvals. The points that need review come
-first. With --session RUN is a session, and the page is about all of its runs. The log is verified meanwhile; the page has the result.`,
+		Long: `Summarize a run on one page: the request, the tool, changes, fetches, refusals and
+their reasons, limits, and approvals. The points that need review come first. With --session RUN
+is a session, and the page is about all of its runs. The log is verified meanwhile; the page has
+the result.`,
 		Example: "  jail audit report 3w5e11264sg0c8v5a9b7k2m4qd\n" +
 			"  jail audit report ci-edit --form html > review.html",
 		Args: command.Exactly("RUN"),

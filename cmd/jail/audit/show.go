@@ -33,8 +33,9 @@ func newShow(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [flags]",
 		Short: "show records",
-		Long: `Show records of the log, the oldest first. Control characters are shown as escapes. Nothing is verified: use jail audit verify. Users who may not read
-the log get the records of their own runs from the daemon, as with jail audit query.`,
+		Long: `Show records of the log, the oldest first. Control characters are shown as escapes.
+Nothing is verified: use jail audit verify. Users who may not read the log get the records of
+their own runs from the daemon, as with jail audit query.`,
 		Example: "  jail audit show --since 1h\n" +
 			"  jail audit show --run 3w5e11264sg0c8v5a9b7k2m4qd --type denied --json",
 		Args: command.Exactly(),
@@ -171,11 +172,12 @@ func newQuery(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "query [flags]",
 		Short: "search the records",
-		Long: `Show the records that match all conditions, the oldest first. Nothing is verified: use jail audit verify.
---count shows the number of records of each type.
+		Long: `Show the records that match all conditions, the oldest first. Nothing is verified:
+use jail audit verify. --count shows the number of records of each type.
 
-An index beside the log speeds up searches; a search updates it, and begins one for a long log. Records are read from the log itself, but a user who can write
-the index could hide records from a search: --no-index reads the whole log.
+An index beside the log speeds up searches; a search updates it, and begins one for a long log.
+Records are read from the log itself, but a user who can write the index could hide records from a
+search: --no-index reads the whole log.
 
 Users who may not read the log get the records of their own runs from the daemon.`,
 		Example: "  jail audit query --tool sed --decision denied --since 24h\n" +
@@ -308,10 +310,12 @@ func newTail(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail [flags]",
 		Short: "show the last records, and with -f new ones",
-		Long: `Show the last records that match all conditions. --follow continues with new records until it is interrupted. --after begins behind a record, so that an
-interrupted reader continues where it was.
+		Long: `Show the last records that match all conditions. --follow continues with new
+records until it is interrupted. --after begins behind a record, so that an interrupted reader
+continues where it was.
 
-Users who may not read the log get the records of their own runs from the daemon. If the daemon ends, --follow ends, and prints the record to continue after.`,
+Users who may not read the log get the records of their own runs from the daemon. If the daemon
+ends, --follow ends, and prints the record to continue after.`,
 		Example: "  jail audit tail\n  jail audit tail -f --type denied\n" +
 			"  jail audit tail -f --json --after 1742",
 		Args: command.Exactly(),

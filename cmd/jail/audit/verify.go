@@ -45,14 +45,18 @@ func newVerify(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [flags]",
 		Short: "check that no record of the log was changed or removed",
-		Long: `Check that no record of the log was changed, removed, inserted or moved, and that all records are signed. Only the files are read.
-The exit code is 0 for a sound log and 1 for any other; then the first bad record is named.
+		Long: `Check that no record of the log was changed, removed, inserted or moved, and that
+all records are signed. Only the files are read. The exit code is 0 for a sound log and 1 for any
+other; then the first bad record is named.
 
-The key beside the log is a convenience: an attacker who can rewrite the log can replace the key, too. --key takes a copy that was kept elsewhere.
-With --proof the command checks a proof of jail audit prove, that one record is in the log; it needs only the key.
+The key beside the log is a convenience: an attacker who can rewrite the log can replace the key,
+too. --key takes a copy that was kept elsewhere. With --proof the command checks a proof of jail
+audit prove, that one record is in the log; it needs only the key.
 
---anchor takes signed heads that were kept off the host: a file with one head after the other, a directory of such files, a git repository with one head in each
-commit, or the lines of a syslog collector. The log is compared with each head. This finds a log that root, or another holder of the key, has rewritten, rolled back or truncated.
+--anchor takes signed heads that were kept off the host: a file with one head after the other, a
+directory of such files, a git repository with one head in each commit, or the lines of a syslog
+collector. The log is compared with each head. This finds a log that root, or another holder of
+the key, has rewritten, rolled back or truncated.
 
 --witness takes the public key of a witness, which must have cosigned one of the anchors.`,
 		Example: "  jail audit verify\n  jail audit verify --log /mnt/copy --key audit.pub\n" +
@@ -193,8 +197,9 @@ func newKey(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key [flags]",
 		Short: "print the public key of the log",
-		Long: `Print the public keys that have signed the log, the oldest first, one a line. Keep a copy on another machine: it verifies copies of the log and proofs of
-records, and it detects a log that an attacker on this machine has signed with another key.`,
+		Long: `Print the public keys that have signed the log, the oldest first, one a line. Keep
+a copy on another machine: it verifies copies of the log and proofs of records, and it detects a
+log that an attacker on this machine has signed with another key.`,
 		Example: "  jail audit key > audit.pub",
 		Args:    command.Exactly(),
 	}
@@ -218,8 +223,9 @@ func newProve(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prove RECORD [flags]",
 		Short: "prove that one record is in the log",
-		Long: `Print one record and a proof (C2SP tlog-proof) that it is in the log. The proof has a few hundred bytes for a log of any length. With the public key, jail audit
-verify --proof or any program that knows the format checks it, without other records.`,
+		Long: `Print one record and a proof (C2SP tlog-proof) that it is in the log. The proof has
+a few hundred bytes for a log of any length. With the public key, jail audit verify --proof or any
+program that knows the format checks it, without other records.`,
 		Example: "  jail audit prove 1742 > incident.tlog-proof\n" +
 			"  jail audit verify --proof incident.tlog-proof --key audit.pub",
 		Args: command.Exactly("RECORD"),
@@ -374,9 +380,10 @@ func newAnchor(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "anchor",
 		Short: "send the signed head of the log off the host now",
-		Long: `Send the signed head of the log to all anchors in ` + supervisorAudit + `, as the daemon does regularly, and show their state. With a head that is kept out
-of reach of an attacker on this host, jail audit verify --anchor later proves that no record was removed or rewritten since.
-The exit code is 1 if an anchor did not take the head.`,
+		Long: `Send the signed head of the log to all anchors in ` + supervisorAudit + `, as the
+daemon does regularly, and show their state. With a head that is kept out of reach of an attacker
+on this host, jail audit verify --anchor later proves that no record was removed or rewritten
+since. The exit code is 1 if an anchor did not take the head.`,
 		Example: "  jail audit anchor\n  jail audit anchor --json",
 		Args:    command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

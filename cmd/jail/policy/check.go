@@ -51,8 +51,9 @@ func newCheck(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [flags] NAME|FILE...",
 		Short: "report all errors of policy files",
-		Long: `Report all errors of policy files, with file, line and column, and warn of grants that weaken a jail.
-The exit code is 0 without errors, else 1; --fail-on warning treats warnings as errors. A profile can be checked by its name, too.`,
+		Long: `Report all errors of policy files, with file, line and column, and warn of grants
+that weaken a jail. The exit code is 0 without errors, else 1; --fail-on warning treats warnings
+as errors. A profile can be checked by its name, too.`,
 		Example: "  jail policy check my.toml /etc/jail/ceiling.toml\n" +
 			"  jail policy check --fail-on warning --json my.toml",
 		Args: command.AtLeast("FILE"),

@@ -19,10 +19,12 @@ func newDiff(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff [flags] A B",
 		Short: "say what a policy can reach that another cannot",
-		Long: `Show what policy B allows and policy A does not, and the reverse; each is the name of a profile or a file. Policies are compared by meaning: notation
-and order make no difference. Each line has an example on which the two differ.
+		Long: `Show what policy B allows and policy A does not, and the reverse; each is the name
+of a profile or a file. Policies are compared by meaning: notation and order make no difference.
+Each line has an example on which the two differ.
 
-The exit code is 1 if there is a difference that --fail-on names (wider: B allows more; narrower; any), else 0.`,
+The exit code is 1 if there is a difference that --fail-on names (wider: B allows more; narrower;
+any), else 0.`,
 		Example: "  jail policy diff default ./my.toml\n" +
 			"  jail policy diff --fail-on wider old.toml new.toml",
 		Args: command.Exactly("A", "B"),

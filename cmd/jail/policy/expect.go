@@ -31,16 +31,17 @@ func newTest(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test [flags] FILE...",
 		Short: "test policies against files of expectations",
-		Long: `Test a policy against a file of expectations: my.expect is about my.toml, or about the profile that its first line names (policy NAME).
-Each line is one expectation:
+		Long: `Test a policy against a file of expectations: my.expect is about my.toml, or about
+the profile that its first line names (policy NAME). Each line is one expectation:
 
   allow|deny|ask QUESTION       read PATH, write PATH, exec TOOL, connect HOST:PORT, connect GET https://HOST/PATH,
                                 env NAME, commit PATH, limit NAME=AMOUNT
   run TOOL [ARG...] => END      exit N, refused, or limit NAME; in a workspace of its own
   file NAME TEXT                put a file into that workspace
 
-Questions are answered under the ceiling of this host, without a run; only lines with run start one. --no-run skips such lines, and reports them.
-The exit code is 1 if an expectation fails, else 0.`,
+Questions are answered under the ceiling of this host, without a run; only lines with run start
+one. --no-run skips such lines, and reports them. The exit code is 1 if an expectation fails, else
+0.`,
 		Example: "  jail policy test my.expect\n  jail policy test --no-run profiles/*.expect",
 		Args:    command.AtLeast("FILE"),
 	}

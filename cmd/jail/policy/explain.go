@@ -30,13 +30,16 @@ func newExplain(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [flags] [NAME|FILE]",
 		Short: "explain what a run may do, by which layer and line, and why",
-		Long: `Explain what a run with a profile (default: default) or a policy file may do: each right with the layer and the line that granted it, and those that
-narrowed it. --why tells whether one operation is allowed, what each layer answers, and the smallest change that would change the answer. A question is
-read:PATH, write:PATH, exec:TOOL, connect:HOST:PORT, "connect:GET https://HOST/PATH", env:NAME, commit:PATH, limit:NAME or limit:NAME=AMOUNT; a path
-that is not absolute lies in the workspace. The answer to connect names the entry of the operator's fetch.toml, if the host is an
-internal one.
+		Long: `Explain what a run with a profile (default: default) or a policy file may do: each
+right with the layer and the line that granted it, and those that narrowed it. --why tells whether
+one operation is allowed, what each layer answers, and the smallest change that would change the
+answer. A question is read:PATH, write:PATH, exec:TOOL, connect:HOST:PORT, "connect:GET
+https://HOST/PATH", env:NAME, commit:PATH, limit:NAME or limit:NAME=AMOUNT; a path that is not
+absolute lies in the workspace. The answer to connect names the entry of the operator's
+fetch.toml, if the host is an internal one.
 
-With --self, inside a jail, the answers are about that jail. The exit code is 1 if one of the answers is no, else 0.`,
+With --self, inside a jail, the answers are about that jail. The exit code is 1 if one of the
+answers is no, else 0.`,
 		Example: "  jail policy explain python\n" +
 			"  jail policy explain --why connect:api.github.com:443 --why limit:memory ./my.toml\n" +
 			"  jail policy explain --tool python/python3 --limit memory=64MiB python\n" +

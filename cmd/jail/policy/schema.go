@@ -16,8 +16,8 @@ func newSchema(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schema [--keys]",
 		Short: "print the JSON Schema of policy files, for editors",
-		Long: `Print the JSON Schema of policy files, with which editors complete keys and mark mistakes; jail policy check finds the rest. --keys prints each key
-and its meaning.`,
+		Long: `Print the JSON Schema of policy files, with which editors complete keys and mark
+mistakes; jail policy check finds the rest. --keys prints each key and its meaning.`,
 		Example: "  jail policy schema > policy.schema.json\n  jail policy schema --keys",
 		Args:    command.Exactly(),
 		RunE:    func(_ *cobra.Command, _ []string) error { return runSchema(env, keys, asJSON) },

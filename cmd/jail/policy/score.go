@@ -27,8 +27,9 @@ func newScore(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "score [flags] NAME|FILE...",
 		Short: "score how much a policy exposes a host, from 0 to 100",
-		Long: `Score how much of a host a policy exposes to a tool, from 0 to 100, with the parts of the score: system calls, writing and executing, files, network,
-secrets, missing limits. docs/policy.md has the formula.
+		Long: `Score how much of a host a policy exposes to a tool, from 0 to 100, with the parts
+of the score: system calls, writing and executing, files, network, secrets, missing limits.
+docs/policy.md has the formula.
 
 The exit code is 1 if a score is above --max, else 0.`,
 		Example: "  jail policy score default\n  jail policy score --max 40 ./my.toml",

@@ -18,7 +18,8 @@ func newShow(env *cli.Env) *cobra.Command {
 		Use:   "show [flags] NAME|FILE",
 		Short: "show all that a profile or policy file grants",
 		Long: `Show what a profile or policy file grants, in its normal form, with all includes.
---effective shows what remains under the ceiling of this host: a run gets this, before its own flags narrow it.`,
+--effective shows what remains under the ceiling of this host: a run gets this, before its own
+flags narrow it.`,
 		Example: "  jail policy show default\n  jail policy show --effective ./my.toml",
 		Args:    command.Exactly("NAME|FILE"),
 	}

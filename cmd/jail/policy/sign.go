@@ -25,9 +25,10 @@ func newSign(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sign --key FILE [flags] PROFILE.toml",
 		Short: "sign a profile, for hosts whose ceiling asks for that",
-		Long: `Sign a profile: write NAME.toml.sig beside it, a signature of the text, the name and the version. The file must have a version, as version = 7
-at its top; a host that has used a version takes no lower one. [signed] in a ceiling demands signatures, and lists the keys.
---name gives the name of a profile in a directory below the host's profiles, as tools/python.`,
+		Long: `Sign a profile: write NAME.toml.sig beside it, a signature of the text, the name
+and the version. The file must have a version, as version = 7 at its top; a host that has used a
+version takes no lower one. [signed] in a ceiling demands signatures, and lists the keys. --name
+gives the name of a profile in a directory below the host's profiles, as tools/python.`,
 		Example: "  jail policy sign --key ops.key build.toml\n" +
 			"  jail policy sign --key ops.key --name tools/python python.toml",
 		Args: command.Exactly("PROFILE.toml"),

@@ -80,10 +80,15 @@ func newApprove(env *cli.Env) *cobra.Command {
 	cmd := actionCommand(env, &cobra.Command{
 		Use:   "approve [flags] ID",
 		Short: "approve an action, which is then carried out",
-		Long: `Approve an action. A commit is made at once, with the rights of its owner. A fetch goes on if it waits; else the next one that is the same passes once. So does the start of a tool; in a session the tool then starts again with any arguments, unless the scope is "once".
+		Long: `Approve an action. A commit is made at once, with the rights of its owner. A fetch
+goes on if it waits; else the next one that is the same passes once. So does the start of a tool;
+in a session the tool then starts again with any arguments, unless the scope is "once".
 
---scope makes a grant, so that actions like this one need no decision: "session" for those of the same run or session, "until=TIME" for some time (8h, or a
-time such as 2026-12-24T18:00:00Z), "uses=N" for N actions, this one included. A grant for commits is for one directory, and never for protected names; one for fetches is for one method and one URL without its query, one for tools is for one program with its digest.`,
+--scope makes a grant, so that actions like this one need no decision: "session" for those of the
+same run or session, "until=TIME" for some time (8h, or a time such as 2026-12-24T18:00:00Z),
+"uses=N" for N actions, this one included. A grant for commits is for one directory, and never for
+protected names; one for fetches is for one method and one URL without its query, one for tools is
+for one program with its digest.`,
 		Example: "  jail approvals approve 3w5e11264sg0c8v5a9b7k2m4qd\n  jail approvals approve --scope until=8h 3w5e11264sg0c8v5a9b7k2m4qd",
 	}, func(ctx context.Context, c *api.Client, id string) (approvals.Action, error) {
 		return decide(ctx, c, id, digest, approvals.DecideRequest{Decision: "approve", Scope: scope})
@@ -141,8 +146,10 @@ func newSettle(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "settle [flags] ID applied|failed|reverted",
 		Short: "say how an action ended whose proposer is gone",
-		Long: `Say how an action ended that its proposer has claimed and that no report came for, because that process was killed. Nothing is done: look first whether the action was done,
-and say "applied" or "failed". Of an action that is to be undone, say "reverted" if it was undone, and "failed" if it stands. jail never does such an action a second time.
+		Long: `Say how an action ended that its proposer has claimed and that no report came for,
+because that process was killed. Nothing is done: look first whether the action was done, and say
+"applied" or "failed". Of an action that is to be undone, say "reverted" if it was undone, and
+"failed" if it stands. jail never does such an action a second time.
 
 While the process lives that has claimed the action, it alone says how the action ends.`,
 		Example: "  jail approvals settle 3w5e11264sg0c8v5a9b7k2m4qd failed",

@@ -20,8 +20,9 @@ func NewCache(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cache",
 		Short: "list and remove the caches that runs keep",
-		Long: `List and remove caches: directories that a [[mount]] with access = "cache" keeps for later runs.
-A cache is for one user, one profile, and what that profile grants. One that nobody uses for 30 days is removed.`,
+		Long: `List and remove caches: directories that a [[mount]] with access = "cache" keeps
+for later runs. A cache is for one user, one profile, and what that profile grants. One that
+nobody uses for 30 days is removed.`,
 		Example: "  jail cache list\n  jail cache rm ID",
 		Args:    command.NoSuch,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

@@ -46,9 +46,11 @@ func NewDoctor(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "report what this host can enforce, and how to mend what it cannot",
-		Long: `Check what this host can enforce, and say how to mend what it cannot. Each check tries the feature if that leaves nothing behind, and answers yes, no or unknown.
-If a daemon answers, the daemon runs the checks, because a service may lack rights that your shell has. The command also lists the internal hosts
-of fetch.toml. It exits with 0 if everything that a run needs is available, else with 1.`,
+		Long: `Check what this host can enforce, and say how to mend what it cannot. Each check
+tries the feature if that leaves nothing behind, and answers yes, no or unknown. If a daemon
+answers, the daemon runs the checks, because a service may lack rights that your shell has. The
+command also lists the internal hosts of fetch.toml. It exits with 0 if everything that a run
+needs is available, else with 1.`,
 		Example: "  jail doctor\n  sudo jail doctor --json",
 		Args:    command.Exactly(),
 	}

@@ -28,8 +28,9 @@ func NewTop(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [flags]",
 		Short: "show the resources that live runs use, continuously",
-		Long: `Show what the live runs use: current CPU, peak memory, processes, fetches and elapsed time. On a terminal the table is refreshed until you press q;
-in a pipe each refresh prints a new table.`,
+		Long: `Show what the live runs use: current CPU, peak memory, processes, fetches and
+elapsed time. On a terminal the table is refreshed until you press q; in a pipe each refresh
+prints a new table.`,
 		Example: "  jail top\n  jail top -n 1 --json",
 		Args:    command.Exactly(),
 	}

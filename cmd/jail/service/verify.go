@@ -24,9 +24,10 @@ func NewVerify(env *cli.Env) *cobra.Command {
 	return command.Judge(env, &cobra.Command{
 		Use:   "verify ID",
 		Short: "compare the jail of a live run with its plan, by what the kernel reports",
-		Long: `Ask the kernel whether the jail of a live run is what its plan says: namespaces, ids, capabilities, filters, mounts, control group,
-descriptors and limits. It is looked at from outside; nothing is attached to it, and nothing in it stops.
-What the kernel shows to nobody is "not readable", never "ok". Exits with 0 if nothing differs, and with 1 if something does.`,
+		Long: `Ask the kernel whether the jail of a live run is what its plan says: namespaces,
+ids, capabilities, filters, mounts, control group, descriptors and limits. It is looked at from
+outside; nothing is attached to it, and nothing in it stops. What the kernel shows to nobody is
+"not readable", never "ok". Exits with 0 if nothing differs, and with 1 if something does.`,
 		Example: "  jail verify 3w5e11264sg0c8v5a9b7k2m4qd\n" +
 			"  jail verify --json 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args: command.Exactly("ID"),

@@ -41,10 +41,12 @@ func newImageAdd(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add [flags] NAME REFERENCE",
 		Short: "add an image by a name, for all users",
-		Long: `Unpack an OCI image once, by its digest, so that every user whose profile grants it can run its programs: jail run --image NAME -- CMD.
+		Long: `Unpack an OCI image once, by its digest, so that every user whose profile grants it
+can run its programs: jail run --image NAME -- CMD.
 
-REFERENCE is HOST/REPOSITORY@sha256:DIGEST, or oci:DIR[:TAG][@sha256:DIGEST] for a directory in the OCI image layout. From a registry an image is
-taken by its digest only. --signature names a statement of jail image sign; without one the image is added unsigned, unless the ceiling has
+REFERENCE is HOST/REPOSITORY@sha256:DIGEST, or oci:DIR[:TAG][@sha256:DIGEST] for a directory in
+the OCI image layout. From a registry an image is taken by its digest only. --signature names a
+statement of jail image sign; without one the image is added unsigned, unless the ceiling has
 [signed] images = true.`,
 		Example: "  sudo jail image add debian docker.io/library/debian@sha256:8f0c7a…\n" +
 			"  sudo jail image add tools oci:/srv/images/tools",
@@ -149,9 +151,10 @@ func newImageList(env *cli.Env) *cobra.Command {
 
 func newImageRemove(env *cli.Env) *cobra.Command {
 	return command.Show(env, &cobra.Command{
-		Use:     "remove NAME|DIGEST",
-		Short:   "remove an image",
-		Long:    `Remove an image that was added, by its name, or by its digest one that your runs have unpacked from a directory. Runs that have it go on.`,
+		Use:   "remove NAME|DIGEST",
+		Short: "remove an image",
+		Long: `Remove an image that was added, by its name, or by its digest one that your runs
+have unpacked from a directory. Runs that have it go on.`,
 		Example: "  sudo jail image remove debian\n  jail image remove sha256:8f0c7a…",
 		Args:    command.Exactly("NAME"),
 	}, "print an object", func(ctx context.Context, c *api.Client, args []string) (images.About, error) {
@@ -167,8 +170,9 @@ func newImageSign(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sign [flags] NAME oci:DIR",
 		Short: "sign an image",
-		Long: `Print a signed statement that the image in DIR, a directory in the OCI image layout, is the one to be added as NAME. jail image add --signature
-takes it, where the keys are a publisher's that jail tool key list shows.`,
+		Long: `Print a signed statement that the image in DIR, a directory in the OCI image
+layout, is the one to be added as NAME. jail image add --signature takes it, where the keys are a
+publisher's that jail tool key list shows.`,
 		Example: "  jail image sign --key acme.key tools oci:/srv/images/tools > tools.sig",
 		Args:    command.Exactly("NAME", "oci:DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -72,8 +72,10 @@ func newKeyAdd(env *cli.Env) *cobra.Command {
 	return showRing(env, &cobra.Command{
 		Use:   "add [flags] PUBLISHER FILE",
 		Short: "allow the installation of bundles that a publisher has signed",
-		Long: `Take the key of PUBLISHER from FILE, which holds a verifier key (name+hash+base64) or a key ring. Bundles that it has signed can be installed from now on.
-You vouch that the key belongs to the publisher: compare it with a copy that the publisher shows elsewhere. A key gives no rights to tools; only policies do.`,
+		Long: `Take the key of PUBLISHER from FILE, which holds a verifier key (name+hash+base64)
+or a key ring. Bundles that it has signed can be installed from now on. You vouch that the key
+belongs to the publisher: compare it with a copy that the publisher shows elsewhere. A key gives
+no rights to tools; only policies do.`,
 		Example: "  sudo jail tool key add acme acme.pub",
 		Args:    command.Exactly("PUBLISHER", "FILE"),
 	}, true, func(args []string) (publisher string, ring trust.Ring, err error) {
@@ -97,8 +99,9 @@ func newKeyUpdate(env *cli.Env) *cobra.Command {
 	return showRing(env, &cobra.Command{
 		Use:   "update [flags] FILE",
 		Short: "replace a key ring by a newer one that its roots signed",
-		Long: `Replace the key ring of a publisher by the newer one in FILE, which may add and remove keys and revoke bundles. Enough roots of the ring in use and of
-the new ring must have signed it. If the roots are lost or stolen, remove the publisher and add it again.`,
+		Long: `Replace the key ring of a publisher by the newer one in FILE, which may add and
+remove keys and revoke bundles. Enough roots of the ring in use and of the new ring must have
+signed it. If the roots are lost or stolen, remove the publisher and add it again.`,
 		Example: "  sudo jail tool key update acme.ring",
 		Args:    command.Exactly("FILE"),
 	}, false, func(args []string) (publisher string, ring trust.Ring, err error) {
@@ -144,8 +147,8 @@ func newKeyRemove(env *cli.Env) *cobra.Command {
 	return command.Show(env, &cobra.Command{
 		Use:   "remove [flags] PUBLISHER",
 		Short: "remove the keys of a publisher",
-		Long: `Remove the keys of PUBLISHER. Its bundles stay installed and no longer run. For jail's own project the keys that this version of jail
-came with are in use again.`,
+		Long: `Remove the keys of PUBLISHER. Its bundles stay installed and no longer run. For
+jail's own project the keys that this version of jail came with are in use again.`,
 		Example: "  sudo jail tool key remove acme",
 		Args:    command.Exactly("PUBLISHER"),
 	}, "print an object",
@@ -169,9 +172,10 @@ type publicKey struct {
 
 func newKeyNew(env *cli.Env) *cobra.Command {
 	return command.Print(env, &cobra.Command{
-		Use:     "new [flags] NAME",
-		Short:   "make a key to sign with",
-		Long:    `Make a key pair: NAME.key is the private key, which only you can read; NAME.pub is the public key.`,
+		Use:   "new [flags] NAME",
+		Short: "make a key to sign with",
+		Long: `Make a key pair: NAME.key is the private key, which only you can read; NAME.pub is
+the public key.`,
 		Example: "  jail tool key new acme-2026",
 		Args:    command.Exactly("NAME"),
 	}, "print an object", func(_ *cobra.Command, args []string) (publicKey, error) {
@@ -210,8 +214,8 @@ func newKeySign() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sign [flags] FILE",
 		Short: "sign a key ring as one of its roots",
-		Long: `Add a root's signature to the key ring in FILE. docs/tools.md shows a ring. A newer ring has a higher version, and signatures of enough roots
-of the ring before it and of its own.`,
+		Long: `Add a root's signature to the key ring in FILE. docs/tools.md shows a ring. A newer
+ring has a higher version, and signatures of enough roots of the ring before it and of its own.`,
 		Example: "  jail tool key sign --key acme-root-a.key acme.ring",
 		Args:    command.Exactly("FILE"),
 		RunE:    func(_ *cobra.Command, args []string) error { return runKeySign(key, args[0]) },

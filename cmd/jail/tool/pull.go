@@ -32,13 +32,16 @@ func newPull(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pull [flags] REFERENCE",
 		Short: "fetch a signed bundle and install it",
-		Long: `Fetch a bundle from a registry, or from a directory in the OCI image layout, verify it and install it for all users of this host.
+		Long: `Fetch a bundle from a registry, or from a directory in the OCI image layout, verify
+it and install it for all users of this host.
 
-REFERENCE is HOST/REPOSITORY@sha256:DIGEST; HOST/REPOSITORY:TAG for a registry of jail's own project; or oci-layout:DIR[:TAG][@sha256:DIGEST].
-Other bundles are taken by digest only, and only if keys that an operator added (jail tool key add) have signed them. There is no
-trust on first use. An interrupted pull continues when it is repeated.
+REFERENCE is HOST/REPOSITORY@sha256:DIGEST; HOST/REPOSITORY:TAG for a registry of jail's own
+project; or oci-layout:DIR[:TAG][@sha256:DIGEST]. Other bundles are taken by digest only, and only
+if keys that an operator added (jail tool key add) have signed them. There is no trust on first
+use. An interrupted pull continues when it is repeated.
 
---output only fetches the bundle into DIR, which needs no rights: copy DIR to a host without a network, and pull from oci-layout:DIR there.`,
+--output only fetches the bundle into DIR, which needs no rights: copy DIR to a host without a
+network, and pull from oci-layout:DIR there.`,
 		Example: "  sudo jail tool pull ghcr.io/acme/words@sha256:8f0c7a…\n" +
 			"  jail tool pull --output /media/stick/words ghcr.io/acme/words@sha256:8f0c7a…\n" +
 			"  sudo jail tool pull oci-layout:/media/stick/words@sha256:8f0c7a…",
@@ -209,8 +212,8 @@ func newRemove(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove [flags] BUNDLE",
 		Short: "remove a pulled bundle",
-		Long: `Remove a bundle that was pulled. Its version is remembered, and older ones are refused later, unless --forget is given.
-Bundles that came with jail are removed with jail.`,
+		Long: `Remove a bundle that was pulled. Its version is remembered, and older ones are
+refused later, unless --forget is given. Bundles that came with jail are removed with jail.`,
 		Example: "  sudo jail tool remove words",
 		Args:    command.Exactly("BUNDLE"),
 	}

@@ -71,8 +71,10 @@ func newPush(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "push [flags] DIR REFERENCE",
 		Short: "send a signed bundle to a registry",
-		Long: `Send the signed bundle in DIR to a registry, or with oci-layout:DIR into a directory in the OCI image layout, and print its digest, by which it can be
-pinned. Stock tools (oras cp, crane cp, skopeo copy --all) can copy it from there. Without a tag in REFERENCE the tag is the bundle's version.`,
+		Long: `Send the signed bundle in DIR to a registry, or with oci-layout:DIR into a
+directory in the OCI image layout, and print its digest, by which it can be pinned. Stock tools
+(oras cp, crane cp, skopeo copy --all) can copy it from there. Without a tag in REFERENCE the tag
+is the bundle's version.`,
 		Example: "  jail tool push words/ ghcr.io/acme/words\n" +
 			"  jail tool push words/ oci-layout:/media/stick/words",
 		Args: command.Exactly("DIR", "REFERENCE"),

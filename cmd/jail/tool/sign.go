@@ -63,8 +63,10 @@ func newSign(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sign [flags] DIR",
 		Short: "sign a bundle",
-		Long: `Sign the bundle in DIR: write a signed statement, bundle.sig, beside the manifest, which has the digest of every file. Signatures of others on the same
-statement stay, so several people can sign. After --expires the bundle can no longer be installed; it can be signed again without a new build.`,
+		Long: `Sign the bundle in DIR: write a signed statement, bundle.sig, beside the manifest,
+which has the digest of every file. Signatures of others on the same statement stay, so several
+people can sign. After --expires the bundle can no longer be installed; it can be signed again
+without a new build.`,
 		Example: "  jail tool sign --key acme.key words/",
 		Args:    command.Exactly("DIR"),
 	}

@@ -21,9 +21,10 @@ func newVerify(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [BUNDLE...]",
 		Short: "verify the signatures and files of bundles",
-		Long: `Compare every file of the bundles with the signed manifest, and the signature with the keys in use. BUNDLE is the name of an installed
-bundle, or a folder (with a slash); the default is all installed bundles. The exit code is 1 if something is wrong. Every run of a tool verifies
-the same.`,
+		Long: `Compare every file of the bundles with the signed manifest, and the signature with
+the keys in use. BUNDLE is the name of an installed bundle, or a folder (with a slash); the
+default is all installed bundles. The exit code is 1 if something is wrong. Every run of a tool
+verifies the same.`,
 		Example: "  jail tool verify\n  jail tool verify words ./build/words",
 	}
 	complete.First(env, cmd, complete.Bundles)
